@@ -1,0 +1,34 @@
+"""Every byte on the GPU, accounted for before you launch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from everybyte.basics.errors import BadInput, EverybyteError
+    from everybyte.estimate import estimate, headline
+    from everybyte.job import Job, read_job
+    from everybyte.ledger.answer import Answer
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Answer": "everybyte.ledger.answer",
+    "BadInput": "everybyte.basics.errors",
+    "EverybyteError": "everybyte.basics.errors",
+    "Job": "everybyte.job",
+    "estimate": "everybyte.estimate",
+    "headline": "everybyte.estimate",
+    "read_job": "everybyte.job",
+}
+
+__all__ = ["Answer", "BadInput", "EverybyteError", "Job", "__version__", "estimate", "headline", "read_job"]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names load their module when they are first used, so that `import everybyte` stays light."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'everybyte' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOME[name]), name)

@@ -1,0 +1,66 @@
+"""One row of a ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal, get_args
+
+import msgspec
+
+Category = Literal[
+    "parameter", "gradient", "optimizer_state", "activation", "input", "temporary", "autograd_detail",
+    "kv_cache", "state", "comm_buffer", "workspace", "context", "graph_pool", "fragmentation", "unknown",
+]  # fmt: skip
+"""What a row is. The first seven are the names of PyTorch's own memory profiler."""
+
+Basis = Literal["exact", "formula", "calibrated", "assumed"]
+"""How a row is known: counted from declared tensors, by a published or documented rule, learnt from measured runs, or taken for granted."""
+
+Phase = Literal[
+    "load", "init", "forward", "loss", "backward", "optimizer", "between_steps", "eval", "save", "profile", "capture", "prefill", "decode",
+]  # fmt: skip
+
+TRAIN_PHASES: tuple[Phase, ...] = ("load", "init", "forward", "loss", "backward", "optimizer", "between_steps", "eval", "save")
+SERVE_PHASES: tuple[Phase, ...] = ("load", "profile", "capture", "prefill", "decode")
+CATEGORIES: tuple[Category, ...] = get_args(Category)
+OUTSIDE_ALLOCATOR: frozenset[Category] = frozenset({"context"})
+"""Categories that nvidia-smi shows and torch's allocator does not know of."""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes with a name. `id` is a path such as `weights/layers.0-31/mlp`; the same id means the same thing in any two ledgers.
+
+    `phases` lists the phases in which the bytes live. `formula` is written in the field's letters and `symbols` gives their values.
+    """
+
+    id: str
+    category: Category
+    bytes: int
+    phases: tuple[Phase, ...]
+    formula: str
+    symbols: dict[str, int]
+    source: str
+    basis: Basis = "exact"
+    low: int | None = None
+    high: int | None = None
+
+    def numbers(self) -> str:
+        """The formula with the numbers put in: `2·n·f` with n=8192 becomes `2·8,192·14,336`."""
+        return put_in(self.formula, self.symbols)
+
+
+def put_in(formula: str, symbols: Mapping[str, int]) -> str:
+    """Replaces each letter of a formula by its value. A letter is a whole word; what has no value stays."""
+    out, word = [], ""
+    for char in formula + " ":
+        if char.isalnum() or char == "_":
+            word += char
+            continue
+        out.append(f"{symbols[word]:,}" if word in symbols else word)
+        out.append(char)
+        word = ""
+    return "".join(out)[:-1]
+
+
+Explain = Callable[[], tuple[str, dict[str, int]]]
+"""Writes formula and symbols of a row when somebody reads them."""
