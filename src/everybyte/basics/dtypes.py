@@ -58,8 +58,9 @@ DTYPES: dict[str, DType] = {
 }  # fmt: skip
 
 _ALIASES = {
-    "float64": "fp64", "double": "fp64", "float32": "fp32", "float": "fp32", "f32": "fp32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "f16": "fp16",
-    "f64": "fp64", "float8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8", "f8_e4m3": "fp8", "f8_e5m2": "fp8",
+    "float64": "fp64", "double": "fp64", "float32": "fp32", "float": "fp32", "f32": "fp32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16",
+    "f16": "fp16", "f64": "fp64", "float8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8", "f8_e4m3": "fp8",
+    "f8_e5m2": "fp8",
     "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8", "u8": "uint8",
 }  # fmt: skip
 

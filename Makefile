@@ -1,0 +1,51 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+EXAMPLES := $(wildcard examples/*.yaml)
+
+.PHONY: help demo test test-long lint bench bench-peers docs clean
+.DEFAULT_GOAL := help
+
+help:  ## shows the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# A stamp says which set of packages the environment holds; it is renewed when the lists change.
+$(VENV)/.core: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet -e .
+	@touch $@
+
+$(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.core
+
+demo: $(VENV)/.core  ## installs, then answers three real jobs
+	@for job in $(EXAMPLES); do echo; echo "\$$ everybyte estimate $$job"; $(BIN)/everybyte estimate $$job || exit; done
+
+# One thread a worker: several tests run side by side and torch would otherwise start as many threads as there are cores in each.
+test: $(VENV)/.dev  ## installs with the development extras, then runs all tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) -m "not long"
+
+test-long: $(VENV)/.dev  ## the tests that take minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) -m long
+
+lint: $(VENV)/.dev  ## style, types, import order
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict src
+	$(BIN)/lint-imports --no-cache
+
+bench: $(VENV)/.dev  ## speed, as ratios to a bare interpreter
+	$(BIN)/python benchmarks/bench_speed.py
+
+bench-peers: $(VENV)/.dev  ## time and error beside other estimators, which get an environment of their own
+	$(BIN)/python benchmarks/bench_peers.py
+
+docs: $(VENV)/.dev  ## writes the generated reference pages
+	$(BIN)/python docs/generate.py
+
+clean:  ## removes the environment and all caches
+	rm -rf $(VENV) benchmarks/.venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
