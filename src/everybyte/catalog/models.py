@@ -1,0 +1,97 @@
+"""Models whose config.json and parameter count are known."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any, NamedTuple
+
+from everybyte.catalog.names import DATA, fold, read_table, refuse_unknown
+
+
+class ModelRow(NamedTuple):
+    """What is known of a model beside its config. None where no source states a value."""
+
+    name: str
+    """Hugging Face id; of a pipeline, with its part: `black-forest-labs/FLUX.1-dev::transformer`."""
+    file: str
+    model_type: str
+    architecture: str
+    params_published: int | None
+    params_meta: int | None
+    """Parameters counted on the meta device, tied weights once, buffers apart."""
+    match: str
+    """How `params_published` and `params_meta` relate."""
+    active_params_meta: int | None
+    params_untied: int | None
+    embedding_params: int | None
+    tied: bool | None
+    verified_with: str
+    config_origin: str
+    """verbatim-copy, copy-with-edits or reconstructed."""
+    config_source: str
+    params_source: str
+    note: str
+
+
+def find_model(name: str, path: str = "model") -> ModelRow:
+    """The row of the model called `name`, without regard to case and separators; the organisation may be left out where one model has the name.
+
+    `data/model_aliases.csv` holds further names, each with its reason. Raises BadInput at `path` with the three nearest names.
+    """
+    index = _index()
+    key = fold(name)
+    found = index.get(key)
+    if found is None:
+        way_out = "a model that is not in the catalogue is given by a path to its config.json, folder or .gguf, or as hf:ORG/NAME"
+        refuse_unknown(name, key, index, path=path, kind="model", way_out=way_out)
+    return _row(found)
+
+
+def model_config(name: str, path: str = "model") -> dict[str, Any]:
+    """The config.json of the model called `name`, as a new dict. Raises as `find_model`."""
+    config: dict[str, Any] = json.loads((DATA / find_model(name, path).file).read_bytes())
+    return config
+
+
+def all_models() -> tuple[ModelRow, ...]:
+    """Every model of the catalogue, in its order."""
+    return tuple(_row(name) for name in _rows())
+
+
+@cache
+def _rows() -> dict[str, list[str]]:
+    return {row[0]: row for row in read_table("models.csv")[1:]}
+
+
+@cache
+def _index() -> dict[str, str]:
+    """Folded name -> catalogue name. Full names come first; a short one counts only if one model has it."""
+    full = {fold(name): name for name in _rows()}
+    aliases = {alias: name for alias, name, _ in read_table("model_aliases.csv")[1:]}
+    for alias, name in aliases.items():
+        full.setdefault(fold(alias), name)
+    short: dict[str, set[str]] = {}
+    for text, name in [*zip(_rows(), _rows(), strict=True), *aliases.items()]:
+        for form in _short_forms(text):
+            short.setdefault(fold(form), set()).add(name)
+    return {**{key: names.pop() for key, names in short.items() if len(names) == 1}, **full}
+
+
+def _short_forms(name: str) -> list[str]:
+    """`org/name::part` without its organisation, without its part, and without both."""
+    whole, _, part = name.partition("::")
+    bare = whole.rpartition("/")[2]
+    return [bare, f"{bare}::{part}", whole] if part else [bare]
+
+
+@cache
+def _row(name: str) -> ModelRow:
+    text = _rows()[name]
+    row = dict(zip(ModelRow._fields, text, strict=True))
+    whole = {field: int(row[field]) if row[field] else None for field in _WHOLE_NUMBERS}
+    tied = {"True": True, "False": False}.get(row["tied"])
+    return ModelRow(**{**row, **whole, "tied": tied})  # type: ignore[arg-type]
+
+
+_WHOLE_NUMBERS = ("params_published", "params_meta", "active_params_meta", "params_untied", "embedding_params")

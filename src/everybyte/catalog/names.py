@@ -1,0 +1,43 @@
+"""How names of the catalogue are compared: without regard to case and separators; an unknown one gets its nearest."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from everybyte.basics.errors import BadInput
+
+DATA = Path(__file__).parent / "data"
+"""The folder of the catalogue's files; its README names the sources."""
+
+_WORD = re.compile(r"[a-z0-9]+")
+_LONGEST_NAME = 200
+"""No known name is longer; a longer text is shown and compared by its beginning only."""
+
+
+def fold(name: str) -> str:
+    """`Meta-Llama-3.1-8B` -> `metallama318b`: lower case, letters and digits only."""
+    return "".join(_WORD.findall(name.casefold()))
+
+
+def words(name: str) -> list[str]:
+    """The words of a name in lower case: `RTX-4090_Laptop` -> `rtx`, `4090`, `laptop`."""
+    return _WORD.findall(name.casefold())
+
+
+def read_table(file: str) -> list[list[str]]:
+    """Rows of a CSV file of the catalogue, the header first."""
+    with (DATA / file).open(encoding="utf-8", newline="") as lines:
+        return list(csv.reader(lines))
+
+
+def refuse_unknown(name: str, key: str, index: Mapping[str, str], *, path: str, kind: str, way_out: str) -> NoReturn:
+    """Raise BadInput for a `name` whose folded `key` is not in `index` (folded name -> catalogue name), with the three nearest."""
+    close = difflib.get_close_matches(key[:_LONGEST_NAME], index, n=50, cutoff=0.0)
+    found = list(dict.fromkeys(index[folded] for folded in close))[:3]
+    shown = name if len(name) <= _LONGEST_NAME else name[:_LONGEST_NAME] + "..."
+    raise BadInput(path, f"unknown {kind} {shown!r}; the nearest are {', '.join(found)}; {way_out}")
