@@ -1,0 +1,61 @@
+"""What is asked: a model, hardware, and a training step or a serving process, as validated frozen structs; reading and writing job files."""
+
+from __future__ import annotations
+
+from everybyte.job.form import (
+    Adapter,
+    Buckets,
+    CudaGraphs,
+    CustomGpu,
+    Draft,
+    DTypes,
+    Env,
+    Hardware,
+    InlineModel,
+    Job,
+    KvDType,
+    Loss,
+    Mesh,
+    Offload,
+    Optimizer,
+    Pipeline,
+    Quantization,
+    Recompute,
+    Serve,
+    ServeLora,
+    ServeMesh,
+    Train,
+    Weights,
+)
+from everybyte.job.read import read_job
+from everybyte.job.write import job_to_dict, job_to_text, write_job
+
+__all__ = [
+    "Adapter",
+    "Buckets",
+    "CudaGraphs",
+    "CustomGpu",
+    "DTypes",
+    "Draft",
+    "Env",
+    "Hardware",
+    "InlineModel",
+    "Job",
+    "KvDType",
+    "Loss",
+    "Mesh",
+    "Offload",
+    "Optimizer",
+    "Pipeline",
+    "Quantization",
+    "Recompute",
+    "Serve",
+    "ServeLora",
+    "ServeMesh",
+    "Train",
+    "Weights",
+    "job_to_dict",
+    "job_to_text",
+    "read_job",
+    "write_job",
+]

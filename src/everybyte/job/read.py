@@ -1,0 +1,101 @@
+"""Reads jobs from files, standard input and mappings."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from everybyte.basics.errors import BadInput
+from everybyte.job.check import refuse_contradictions
+from everybyte.job.form import Job
+from everybyte.job.plain import refuse_unless_plain
+from everybyte.job.shorthand import expand
+
+MOST_BYTES = 4 * 2**20
+"""Size of the largest job file that is read."""
+
+STDIN = "-"
+
+
+def read_job(source: str | PathLike[str] | Mapping[str, Any]) -> Job:
+    """The job of a YAML, JSON or TOML file, of standard input (`-`), or of a mapping.
+
+    Raises BadInput with the key path (`train.optimizer.impl`), what was given and what is allowed; for a file that cannot be read or parsed, with
+    file, line and column.
+    """
+    if isinstance(source, Mapping):
+        return job_from_mapping(dict(source))
+    return read_text(_text_of(fspath(source)), fspath(source))
+
+
+def job_from_mapping(raw: dict[str, Any]) -> Job:
+    """The job of a mapping in the contract's form, shorthand included. Raises BadInput."""
+    refuse_unless_plain(raw)
+    expanded = expand(raw)
+    try:
+        job = msgspec.convert(expanded, Job)
+    except msgspec.ValidationError as error:
+        from everybyte.job.fault import find_fault
+
+        raise find_fault(expanded, Job) or BadInput("job", str(error)) from None
+    refuse_contradictions(job)
+    return job
+
+
+def read_text(text: str, source: str) -> Job:
+    """The job of a text; the ending of `source` says whether it is JSON or TOML, and without one it is JSON if it starts with a brace, else YAML."""
+    shown = "standard input" if source == STDIN else source
+    ending = Path(source).suffix.casefold()
+    is_json = ending == ".json" or (ending not in (".yaml", ".yml", ".toml") and text.lstrip().startswith("{"))
+    if is_json or ending == ".toml":
+        from everybyte.job import json_text, toml_text
+
+        raw = (json_text if is_json else toml_text).load(text, shown)
+    else:
+        from everybyte.job import yaml_text
+
+        raw = yaml_text.load(text, shown)
+    if not isinstance(raw, dict):
+        what = "it is empty" if raw is None else f"its top level is a {type(raw).__name__}"
+        raise BadInput(shown, f"a job is a mapping with keys such as model, hardware and train, but {what}")
+    try:
+        return job_from_mapping(raw)
+    except BadInput as error:
+        line = None if is_json or ending == ".toml" else _yaml_line(text, error.path)
+        place = f"{shown}, line {line}" if line else shown
+        raise type(error)(error.path, f"{error.message} [{place}]") from None
+
+
+def _yaml_line(text: str, path: str) -> int | None:
+    from everybyte.job import yaml_text
+
+    return yaml_text.line_of(text, path)
+
+
+def _text_of(source: str) -> str:
+    """The text of a file, within bounds of size and as UTF-8."""
+    shown = "standard input" if source == STDIN else source
+    try:
+        if source == STDIN:
+            data = sys.stdin.buffer.read(MOST_BYTES + 1)
+        else:
+            with Path(source).open("rb") as file:
+                data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise BadInput(shown.replace("\x00", "\\0"), f"cannot be read: {error.strerror or error}") from None
+    except ValueError:
+        raise BadInput(repr(source), "is not a file name: it holds a NUL character") from None
+    if len(data) > MOST_BYTES:
+        raise BadInput(shown, f"is larger than {MOST_BYTES // 2**20} MiB, which no job file is")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInput(shown, f"is not UTF-8 text: byte {error.start} is {data[error.start]:#04x}") from None
+    if "\x00" in text:
+        raise BadInput(shown, f"is not text: it holds a NUL character at position {text.index(chr(0))}")
+    return text

@@ -1,0 +1,94 @@
+"""Transformer blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from everybyte.layers import ops
+from everybyte.layers.norm import layer_norm, rms_norm
+from everybyte.layers.tape import Tape, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """Which normalisation a block uses."""
+
+    kind: str = "rms"
+    """`rms`, `layer`."""
+    style: str = "llama"
+    bias: bool = True
+    affine: bool = True
+
+    def forward(self, t: Tape, x: Value, leaf: str) -> Value:
+        """x (..., h) -> (..., h)."""
+        if self.kind == "rms":
+            return rms_norm(t, x, leaf, style=self.style)
+        return layer_norm(t, x, leaf, bias=self.bias, affine=self.affine)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """x + attention(norm(x)), then x + mlp(norm(x)). `post` norms sit on the branches' results (Gemma 2 and 3, GLM-4, OLMo 2)."""
+
+    mixer: Any
+    mlp: Any
+    norm: Norm = Norm()
+    pre: tuple[str, str] = ("input_layernorm", "post_attention_layernorm")
+    """Names of the norms before the branches; empty where there is none."""
+    post: tuple[str, str] = ("", "")
+    mixer_name: str = "self_attn"
+    mlp_name: str = "mlp"
+    scaled: bool = False
+    """Branch results are multiplied by a constant before the sum (Granite, MiniCPM)."""
+    dropout: float = 0.0
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """x (n, h) -> (n, h)."""
+        for part, name, pre, post in ((self.mixer, self.mixer_name, self.pre[0], self.post[0]), (self.mlp, self.mlp_name, self.pre[1], self.post[1])):
+            if part is None:
+                continue
+            branch = self.norm.forward(t, x, pre) if pre else x
+            with t.scope(name, branch, x):
+                branch = part.forward(t, branch)
+            if post:
+                branch = self.norm.forward(t, branch, post)
+            if self.scaled:
+                branch = ops.scale(t, branch)
+            x = ops.add(t, x, ops.dropout(t, branch, self.dropout))
+        return x
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelBlock:
+    """x + attention(norm(x)) + mlp(norm(x)): both branches read the same input (GPT-J, Phi, Falcon, Cohere), or each its own norm (NeoX)."""
+
+    mixer: Any
+    mlp: Any
+    norm: Norm = Norm("layer")
+    pre: tuple[str, ...] = ("input_layernorm",)
+    """One shared norm, or one for each branch."""
+    mixer_name: str = "self_attn"
+    mlp_name: str = "mlp"
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """x (n, h) -> (n, h)."""
+        left = self.norm.forward(t, x, self.pre[0])
+        with t.scope(self.mixer_name, left, x):
+            attention = self.mixer.forward(t, left)
+        right = left if len(self.pre) == 1 else self.norm.forward(t, x, self.pre[1])
+        with t.scope(self.mlp_name, attention, x):
+            mlp = self.mlp.forward(t, right)
+        return ops.add(t, ops.add(t, mlp, attention), x)
+
+
+@dataclass(frozen=True, slots=True)
+class FinalNorm:
+    """The norm behind the last block."""
+
+    norm: Norm = Norm()
+    leaf: str = "norm"
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """x (n, h) -> (n, h)."""
+        return self.norm.forward(t, x, self.leaf) if self.leaf else x

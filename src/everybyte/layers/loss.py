@@ -1,0 +1,165 @@
+"""From the last hidden states to the loss: the head's product, its copies in fp32, and the cross entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from everybyte.basics.dtypes import FP32
+from everybyte.layers import ops
+from everybyte.layers.linear import linear
+from everybyte.layers.size import Dim, Size, flce_chunk
+from everybyte.layers.tape import Made, Tape, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The language model's head and the loss on top of it."""
+
+    hidden: int
+    vocab: int
+    tied: bool
+    leaf: str = "lm_head"
+    bias: bool = False
+    softcap: bool = False
+    scaled: bool = False
+    """Logits are multiplied by a constant (Cohere, Granite, MiniCPM)."""
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """x (n, h) -> the loss."""
+        loss = LOSSES[t.setup.kernels.loss]
+        return loss(t, self, x)
+
+    def logits(self, t: Tape, x: Value) -> Value:
+        """x (n, h) -> logits (n, V)."""
+        width = Dim("V", self.vocab)
+        if self.tied:
+            t.path = self.leaf
+            weight = t.parameter("weight", (width, x.dims[-1]), tied=True)
+            logits = ops.linear(t, x, weight, None, width)
+            t.path = ""
+        else:
+            logits = linear(t, x, self.leaf, width, bias=self.bias)
+        if self.scaled:
+            logits = ops.scale(t, logits)
+        if self.softcap:
+            logits = ops.scale(t, ops.unary(t, "tanh", ops.scale(t, logits), keeps="output"))
+        return logits
+
+
+def cross_entropy(t: Tape, logits: Value) -> Value:
+    """`F.cross_entropy`: keeps the log-probabilities; its backward makes the gradient of these and then of the logits."""
+    logs = t.new("log_softmax", logits.dims, logits.dtype, logits.grad)
+    t.step("log_softmax", (logits,), (logs,), saved=(logs,))
+    out = t.new("loss", (), FP32, logits.grad)
+    t.step("nll_loss", (logs,), (out,), saved=(logs,))
+    return out
+
+
+def hf(t: Tape, head: Head, x: Value) -> Value:
+    """transformers from 4.50 (loss/loss_utils.py ForCausalLMLoss): logits.float(), labels are shifted; the 16-bit logits stay with the caller."""
+    with t.scope("loss"):
+        logits = head.logits(t, x)
+        t.hold(logits)
+        return cross_entropy(t, ops.cast(t, logits, FP32))
+
+
+def hf_outputs_alive(t: Tape, head: Head, x: Value) -> Value:
+    """As `hf`, in a loop that keeps the model's output (`out = model(...)`) while backward runs."""
+    with t.scope("loss"):
+        logits = head.logits(t, x)
+        t.pin(logits)
+        return cross_entropy(t, ops.cast(t, logits, FP32))
+
+
+def hf_shifted(t: Tape, head: Head, x: Value) -> Value:
+    """transformers 4.46 to 4.49: logits.float(), then a contiguous copy without the last position; the 16-bit logits stay with the caller."""
+    with t.scope("loss"):
+        logits = head.logits(t, x)
+        wide = ops.cast(t, logits, FP32)
+        t.hold(logits, wide)
+        return cross_entropy(t, _shifted(t, wide))
+
+
+def hf_rebound(t: Tape, head: Head, x: Value) -> Value:
+    """transformers before 4.46 (modeling files): logits = logits.float() gives the 16-bit logits back; then a contiguous shifted copy."""
+    with t.scope("loss"):
+        wide = ops.cast(t, head.logits(t, x), FP32)
+        t.hold(wide)
+        return cross_entropy(t, _shifted(t, wide))
+
+
+def _shifted(t: Tape, logits: Value) -> Value:
+    """`logits[..., :-1, :].contiguous()`: one position less a sequence, counted whole."""
+    return ops.contiguous(t, ops.narrow(t, logits, logits.dims))
+
+
+def _in_place_cross_entropy(t: Tape, logits: Value) -> Value:
+    """A Triton cross entropy that writes the gradient over its input (Unsloth's, foak, Liger): keeps that and a log-sum-exp a row."""
+    out = t.new("loss", (), FP32, logits.grad)
+    lse = t.new("logsumexp", logits.dims[:-1], FP32, False)
+    t.step("cross_entropy", (logits,), (out, lse), saved=(logits, lse), made=[Made(logits, None, into=logits.storage)])
+    return out
+
+
+def foak_shifted(t: Tape, head: Head, x: Value) -> Value:
+    """As `hf_shifted` with fms-acceleration's Triton cross entropy."""
+    with t.scope("loss"):
+        logits = head.logits(t, x)
+        wide = ops.cast(t, logits, FP32)
+        t.hold(logits, wide)
+        return _in_place_cross_entropy(t, _shifted(t, wide))
+
+
+def foak_rebound(t: Tape, head: Head, x: Value) -> Value:
+    """As `hf_rebound` with fms-acceleration's Triton cross entropy."""
+    with t.scope("loss"):
+        wide = ops.cast(t, head.logits(t, x), FP32)
+        t.hold(wide)
+        return _in_place_cross_entropy(t, _shifted(t, wide))
+
+
+def fused_linear(t: Tape, head: Head, x: Value) -> Value:
+    """Liger's fused linear cross entropy: logits exist one chunk of rows at a time (16 bit, fp32 and their gradient), the gradients of the
+    input and, if it is trained, of the head's weight are made in forward and kept (ops/fused_linear_cross_entropy.py)."""
+    with t.scope("loss"):
+        width, chunk = Dim("V", head.vocab), flce_chunk(head.vocab, head.hidden)
+        x = ops.autocast(t, x)
+        t.path = head.leaf
+        weight = ops.autocast(t, t.parameter("weight", (width, x.dims[-1]), tied=head.tied))
+        t.path = "loss"
+        out = t.new("loss", (), FP32, x.grad)
+        grad_x = t.new("gradient of input", x.dims, x.dtype, False)
+        made = [Made(x, None, into=grad_x.storage)]
+        kept = [grad_x]
+        if weight.grad:
+            grad_w = t.new("gradient of head", weight.dims, x.dtype, False)
+            kept.append(grad_w)
+            made.append(Made(weight, None, into=grad_w.storage))
+        one = Size.of((chunk, width), x.dtype)
+        t.step("fused_linear_cross_entropy", (x, weight), (out, *kept), saved=kept, made=made, scratch=one * 3)
+        return out
+
+
+def cut(t: Tape, head: Head, x: Value) -> Value:
+    """Cut cross entropy: no logits in memory, a log-sum-exp a row; backward makes the gradients (apple/ml-cross-entropy)."""
+    with t.scope("loss"):
+        t.path = head.leaf
+        weight = t.parameter("weight", (Dim("V", head.vocab), x.dims[-1]), tied=head.tied)
+        t.path = "loss"
+        out = t.new("loss", (), FP32, x.grad)
+        lse = t.new("logsumexp", x.dims[:-1], FP32, False)
+        t.step("cut_cross_entropy", (x, weight), (out, lse), saved=(x, lse))
+        return out
+
+
+def logits_only(t: Tape, head: Head, x: Value) -> Value:
+    """Inference: the logits themselves."""
+    return head.logits(t, x)
+
+
+LOSSES: dict[str, Callable[[Tape, Head, Value], Value]] = {
+    "hf": hf, "hf-outputs-alive": hf_outputs_alive, "hf-shifted": hf_shifted, "hf-rebound": hf_rebound, "foak-shifted": foak_shifted,
+    "foak-rebound": foak_rebound, "fused-linear": fused_linear, "cut": cut, "logits": logits_only,
+}  # fmt: skip
+"""Implementations of the loss by the name that `Kernels.loss` holds."""

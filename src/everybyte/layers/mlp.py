@@ -1,0 +1,87 @@
+"""Feed-forward layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from everybyte.layers import ops
+from everybyte.layers.linear import linear
+from everybyte.layers.size import Dim
+from everybyte.layers.tape import Made, Tape, Value
+
+KEEPS = {"silu": "input", "gelu": "input", "gelu_tanh": "input", "quick_gelu": "input", "relu": "output"}
+"""What autograd keeps of an activation function that is one kernel (derivatives.yaml)."""
+
+
+def activate(t: Tape, x: Value, function: str) -> Value:
+    """An activation function. `gelu_new` (NewGELUActivation) is written out of several operations; `relu2` is relu, then its square."""
+    if function == "gelu_new":
+        return _gelu_new(t, x)
+    if function == "relu2":
+        return ops.power(t, ops.unary(t, "relu", x, keeps="output"))
+    if function == "quick_gelu":
+        return ops.mul(t, x, ops.unary(t, "sigmoid", ops.scale(t, x), keeps="output"))
+    return ops.unary(t, function, x, keeps=KEEPS[function])
+
+
+def _gelu_new(t: Tape, x: Value) -> Value:
+    """0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))), operation by operation: keeps x, the half of x, tanh and 1 + tanh."""
+    cube = ops.power(t, x)
+    inner = ops.scale(t, ops.add(t, x, ops.scale(t, cube)))
+    tanh = ops.unary(t, "tanh", inner, keeps="output")
+    half = ops.scale(t, x)
+    return ops.mul(t, half, ops.unary(t, "add", tanh, keeps="nothing"))
+
+
+@dataclass(frozen=True, slots=True)
+class GatedMLP:
+    """down(act(gate(x))·up(x)), as Llama writes it; `fused_gate` names one projection that makes gate and up."""
+
+    hidden: int
+    ffn: int
+    activation: str = "silu"
+    bias: bool = False
+    fused_gate: str = ""
+    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+    letter: str = "f"
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """x (n, h) -> (n, h)."""
+        width, hidden = Dim(self.letter, self.ffn), Dim("h", self.hidden)
+        if self.fused_gate:
+            joined = linear(t, x, self.fused_gate, Dim(f"2{self.letter}", 2 * self.ffn), bias=self.bias)
+            gate, up = ops.split(t, joined, [(*x.dims[:-1], width)] * 2)
+            return linear(t, ops.mul(t, up, activate(t, gate, self.activation)), self.names[2], hidden, bias=self.bias)
+        gate = linear(t, x, self.names[0], width, bias=self.bias)
+        if t.setup.kernels.mlp == "fused":
+            up = linear(t, x, self.names[1], width, bias=self.bias)
+            return linear(t, fused_glu(t, gate, up), self.names[2], hidden, bias=self.bias)
+        act = activate(t, gate, self.activation)
+        up = linear(t, x, self.names[1], width, bias=self.bias)
+        return linear(t, ops.mul(t, act, up), self.names[2], hidden, bias=self.bias)
+
+
+def fused_glu(t: Tape, gate: Value, up: Value) -> Value:
+    """act(gate)·up in one kernel: keeps gate and up, and its backward writes their gradients over them
+    (Liger-Kernel ops/swiglu.py, geglu.py)."""
+    out = t.new("glu", gate.dims, gate.dtype, gate.grad or up.grad)
+    t.step("glu", (gate, up), (out,), saved=(gate, up), made=[Made(v, None, into=v.storage) for v in (gate, up)])
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class PlainMLP:
+    """down(act(up(x))) with optional biases and dropout behind it."""
+
+    hidden: int
+    ffn: int
+    activation: str = "gelu"
+    bias: bool = True
+    names: tuple[str, str] = ("fc1", "fc2")
+    dropout: float = 0.0
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """x (n, h) -> (n, h)."""
+        up = linear(t, x, self.names[0], Dim("f", self.ffn), bias=self.bias)
+        down = linear(t, activate(t, up, self.activation), self.names[1], Dim("h", self.hidden), bias=self.bias)
+        return ops.dropout(t, down, self.dropout)

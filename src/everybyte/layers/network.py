@@ -1,0 +1,151 @@
+"""A network: an embedding, runs of equal blocks, a final norm, a head; and towers beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+from everybyte.basics.dtypes import BF16, DType
+from everybyte.layers import ops
+from everybyte.layers.linear import linear
+from everybyte.layers.loss import Head
+from everybyte.layers.norm import layer_norm
+from everybyte.layers.replay import Recompute, Tally, tally
+from everybyte.layers.setup import Setup
+from everybyte.layers.size import TOKENS, Dim, Dims
+from everybyte.layers.tape import Cache, Parameter, Tape, Value
+
+
+class Layer(Protocol):
+    """Anything that writes its forward pass on a tape. Layers are frozen and hashable."""
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """Writes the steps from x to the returned value."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`count` equal blocks in a row, called `{prefix}.{first}` and on."""
+
+    prefix: str
+    first: int
+    count: int
+    layer: Any
+    """A Layer."""
+
+    @property
+    def label(self) -> str:
+        """`layers.0-31`."""
+        name = self.prefix.rsplit(".", 1)[-1]
+        return f"{name}.{self.first}" if self.count == 1 else f"{name}.{self.first}-{self.first + self.count - 1}"
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """Token embedding, with learned positions, token types, a norm or dropout behind it where the family has them."""
+
+    vocab: int
+    hidden: int
+    leaf: str = "embed_tokens"
+    positions: int = 0
+    position_leaf: str = "embed_positions"
+    types: int = 0
+    norm: str = ""
+    """Name of a LayerNorm behind the sum, empty for none."""
+    dropout: float = 0.0
+    project_from: int = 0
+    """Width of the table where it differs from the hidden size and is projected (OPT-350m, ALBERT)."""
+    scaled: bool = False
+    """Multiplied by a constant (Gemma, Granite)."""
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """ids (n) -> (n, h)."""
+        hidden = Dim("h", self.hidden)
+        with t.scope(self.leaf):
+            out = ops.embedding(t, "weight", Dim("V", self.vocab), Dim("w", self.project_from) if self.project_from else hidden)
+        if self.project_from:
+            out = linear(t, out, "project_in", hidden)
+        if self.scaled:
+            out = ops.scale(t, out)
+        if self.positions:
+            with t.scope(self.position_leaf):
+                out = ops.add(t, out, ops.embedding(t, "weight", Dim("p", self.positions), hidden, Dim("s", 1, TOKENS.axes[1:])))
+        if self.types:
+            with t.scope("token_type_embeddings"):
+                out = ops.add(t, out, ops.embedding(t, "weight", Dim("types", self.types), hidden))
+        if self.norm:
+            out = layer_norm(t, out, self.norm)
+        return ops.dropout(t, out, self.dropout)
+
+
+@dataclass(frozen=True, slots=True)
+class Tower:
+    """A network that runs before the main one on its own batch (vision encoder, speech encoder, text encoder of a pair)."""
+
+    name: str
+    tokens_per_item: int
+    """Tokens of one item (image, clip) inside the tower."""
+    runs: tuple[Run, ...]
+    hidden: int
+    stem: Any = None
+    """A Layer: what makes the tower's first hidden states."""
+    tail: Any = None
+    """A Layer: norms, poolers, projectors behind the blocks."""
+    stem_dims: Dims = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Everything that the configuration says about the model's memory. `stem` makes the first hidden states, `tail` is the final norm."""
+
+    name: str
+    family: str
+    hidden: int
+    vocab: int
+    runs: tuple[Run, ...]
+    stem: Any
+    tail: Any
+    head: Head | None
+    tied: bool = False
+    towers: tuple[Tower, ...] = ()
+    dtype: DType = BF16
+    """Type of the checkpoint's weights."""
+    max_positions: int = 0
+    experts: int = 0
+    top_k: int = 0
+
+    @property
+    def layers(self) -> int:
+        """Number of blocks of the main network."""
+        return sum(run.count for run in self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A layer's steps worked out once for a setup."""
+
+    parameters: tuple[Parameter, ...]
+    caches: tuple[Cache, ...]
+    tally: Tally
+    out_dtype: DType
+
+
+@lru_cache(maxsize=4096)
+def write(
+    layer: Any, setup: Setup, dims: Dims, stream: DType, recompute: Recompute = "none", keep_gradients: bool = True, is_last: bool = False
+) -> Written:
+    """The layer's parameters, caches and tally for hidden states of `dims` in type `stream`. Worked out once and kept."""
+    tape = Tape(setup)
+    grad = setup.grad and (bool(setup.trainable) or setup.adapter is not None)
+    start = tape.given("hidden states", dims, stream, grad=grad, persistent=not dims or dims == (TOKENS,))
+    start.storage.place = "input"
+    out = layer.forward(tape, start)
+    return Written(tuple(tape.parameters), tuple(tape.caches), tally(tape, start, out, recompute, keep_gradients=keep_gradients, is_last=is_last), out.dtype)
+
+
+def hidden_dims(hidden: int) -> Dims:
+    """Hidden states (n, h)."""
+    return (TOKENS, Dim("h", hidden))
+

@@ -1,0 +1,213 @@
+"""Runs a tape as PyTorch would: which storages live at each instant of forward and backward.
+
+A storage lives from the step that makes it to the last step that reads it, longer if autograd keeps it or Python holds it. Backward goes
+through the steps in reverse: incoming gradient, kept tensors and new gradients live together, then the kept tensors of the step are
+freed. Gradients of one value that arrive on several ways are added in place when nobody else holds the first
+(torch/csrc/autograd/input_buffer.cpp).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from everybyte.layers.size import ZERO, Size
+from everybyte.layers.tape import Role, Step, Storage, Tape, Value
+
+Recompute = Literal["none", "reentrant", "non-reentrant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """A moment that may be the highest for some batch: all storages that live, and their sum."""
+
+    size: Size
+    held: tuple[Storage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A storage is made (+) or freed (-), in the order of the program."""
+
+    made: bool
+    storage: Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What one layer costs: kept after forward, instants of forward and backward, gradients of its weights."""
+
+    kept: tuple[Storage, ...]
+    """Alive from this layer's forward to its backward."""
+    cached: tuple[Storage, ...]
+    """Cast weights that are not kept, but live to the end of forward."""
+    forward: tuple[Instant, ...]
+    backward: tuple[Instant, ...]
+    weight_gradients: Size
+    kept_size: Size
+    cached_size: Size
+    output: Size
+    forward_events: tuple[Event, ...]
+    backward_events: tuple[Event, ...]
+
+
+class _Living:
+    """The set of living storages, with the instants worth keeping and the order of events."""
+
+    def __init__(self) -> None:
+        self.alive: dict[Storage, None] = {}
+        self.total = ZERO
+        self.instants: list[Instant] = []
+        self.events: list[Event] = []
+
+    def add(self, storages: Iterable[Storage]) -> None:
+        for storage in storages:
+            if storage not in self.alive and not storage.persistent:
+                self.alive[storage] = None
+                self.total = self.total + storage.size
+                self.events.append(Event(True, storage))
+
+    def drop(self, storages: Iterable[Storage]) -> None:
+        for storage in storages:
+            if storage in self.alive:
+                del self.alive[storage]
+                self.total = self.total - storage.size
+                self.events.append(Event(False, storage))
+
+    def mark(self) -> None:
+        """Keeps this instant unless one already kept is at least as high for every batch."""
+        if any(i.size.covers(self.total) for i in self.instants):
+            return
+        self.instants = [i for i in self.instants if not self.total.covers(i.size)]
+        self.instants.append(Instant(self.total, tuple(self.alive)))
+
+
+def scratch(step: Step, size: Size, role: Role = "temporary") -> list[Storage]:
+    """A storage for a kernel's workspace, if it has one."""
+    return [Storage(size, step.place, f"workspace of {step.what}", (), step.outputs[0].dtype, role=role)] if size else []
+
+
+def run_forward(tape: Tape, start: Iterable[Storage], living: _Living, keep: set[Storage], output: Storage) -> None:
+    """Forward: marks each step; leaves alive what is in `keep` and the output."""
+    last: dict[Storage, int] = {}
+    for index, step in enumerate(tape.steps):
+        for value in (*step.inputs, *step.outputs):
+            last[value.storage] = index
+    cached = {v.storage for v in tape.casts.values()}
+    living.add(start)
+    for index, step in enumerate(tape.steps):
+        workspace = scratch(step, step.scratch)
+        living.add(v.storage for v in step.outputs)
+        living.add(workspace)
+        living.mark()
+        living.drop(workspace)
+        ended = {v.storage for v in (*step.inputs, *step.outputs) if last[v.storage] == index}
+        living.drop(s for s in ended if s not in keep and s not in cached and s is not output)
+
+
+def run_backward(tape: Tape, output: Value, gradient: Storage | None, living: _Living, held: set[Storage], keep_gradients: bool) -> Storage | None:
+    """Backward: marks each step. `held` storages stay alive; returns the gradient of the value that nothing on the tape made."""
+    owners: dict[Storage, int] = {}
+    for step in tape.steps:
+        for storage in step.saved:
+            owners[storage] = owners.get(storage, 0) + 1
+    arrived: dict[Value, Storage] = {}
+    if gradient is not None:
+        arrived[output.source] = gradient
+        living.add((gradient,))
+    for step in reversed(tape.steps):
+        incoming = list(dict.fromkeys(arrived.pop(o.source) for o in step.outputs if o.source in arrived))
+        started = bool(incoming) or (gradient is None and output in step.outputs)
+        if started and step.made:
+            _backward_step(step, incoming, arrived, living, held, keep_gradients)
+        for storage in step.saved:
+            owners[storage] -= 1
+            if owners[storage] == 0 and storage not in held and storage not in arrived.values():
+                living.drop((storage,))
+        still = set(arrived.values()) | held
+        living.drop(s for s in incoming if s not in still)
+    return next(iter(arrived.values()), None)
+
+
+def _backward_step(
+    step: Step, incoming: list[Storage], arrived: dict[Value, Storage], living: _Living, held: set[Storage], keep_gradients: bool
+) -> None:
+    """The gradients that one step makes, and their addition to gradients that came before."""
+    new: list[tuple[Value, Storage]] = []
+    for made in step.made:
+        weight = made.to.storage.persistent
+        role: Role = "gradient" if weight else "autograd_detail"
+        what = "gradient of weight" if weight else f"gradient of {made.to.storage.what}"
+        fresh = made.into or (incoming[0] if made.size is None else Storage(made.size, step.place, what, made.to.dims, made.to.dtype, role=role))
+        new.append((made.to.source, fresh))
+    workspace = scratch(step, step.back_scratch)
+    living.add(s for _, s in new)
+    living.add(workspace)
+    living.mark()
+    living.drop(workspace)
+    for to, fresh in new:
+        if to.storage.persistent:
+            if not keep_gradients:
+                living.drop((fresh,))
+            continue
+        first = arrived.get(to)
+        if first is None:
+            arrived[to] = fresh
+            continue
+        shared = first in held or sum(s is first for s in arrived.values()) > 1 or first in incoming
+        if shared:
+            summed = Storage(first.size, first.place, first.what, first.dims, first.dtype, role="autograd_detail")
+            living.add((summed,))
+            living.mark()
+            arrived[to] = summed
+        others = set(arrived.values()) | held | set(incoming)
+        living.drop(s for s in (fresh, first) if s not in others)
+
+
+def tally(tape: Tape, start: Value, output: Value, recompute: Recompute = "none", *, keep_gradients: bool = True, is_last: bool = False) -> Tally:
+    """The cost of a layer whose steps are on `tape`, from the value it is given to the value it returns.
+
+    `is_last`: the output is the loss, from which backward starts without an incoming gradient.
+    """
+    trains = tape.setup.grad
+    saved = {s for step in tape.steps for s in step.saved if not s.persistent} if trains else set()
+    pinned = set(tape.pinned)
+    first = _Living()
+    kept: set[Storage] = ({start.storage} if recompute != "none" and not start.storage.persistent else saved) | pinned
+    run_forward(tape, (start.storage,), first, kept, output.storage)
+    cached = tuple(s for s in first.alive if s.cached and s not in kept)
+    left = tuple(s for s in first.alive if s in kept)
+    first.drop(s for s in first.alive.copy() if s.cached and s not in kept)
+    second, gradients = _Living(), ZERO
+    if trains:
+        gradients = _replay_backward(tape, start, output, recompute, second, left, saved | pinned, keep_gradients, is_last)
+    return Tally(
+        left, cached, tuple(first.instants), tuple(second.instants), gradients, Size.total(s.size for s in left), Size.total(s.size for s in cached),
+        output.storage.size, tuple(first.events), tuple(second.events),
+    )  # fmt: skip
+
+
+def _replay_backward(
+    tape: Tape, start: Value, output: Value, recompute: Recompute, living: _Living, left: tuple[Storage, ...], saved: set[Storage], keep_gradients: bool, is_last: bool
+) -> Size:
+    """Backward of a layer, with its forward run again before it if it is recomputed. Returns the bytes of the weights' gradients."""
+    incoming = None
+    if not is_last and output.grad:
+        incoming = Storage(output.storage.size, tape.path, "gradient of output", output.dims, output.dtype, role="autograd_detail")
+    held = set(tape.pinned)
+    living.add(left)
+    if incoming is not None:
+        living.add((incoming,))
+    if recompute != "none":
+        run_forward(tape, (), living, saved | {start.storage}, output.storage)
+        living.drop(s for s in living.alive.copy() if s.cached and s not in saved)
+        held.add(start.storage)
+        if recompute == "reentrant":
+            # CheckpointFunction.backward holds outputs and their gradients while the inner backward runs
+            held.add(output.storage)
+            held |= {incoming} if incoming is not None else set()
+        elif output.storage not in saved:
+            living.drop((output.storage,))
+    run_backward(tape, output, incoming, living, held, keep_gradients)
+    return Size.total(m.size for step in tape.steps for m in step.made if m.to.storage.persistent and m.size is not None)

@@ -1,0 +1,103 @@
+"""How a network is run: number formats, what is trained, and which implementation of each step is used.
+
+Implementations are values, not branches: an engine chooses them once, a layer asks for them when it writes its steps, and
+nobody else asks which framework runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from everybyte.basics.dtypes import BF16, FP32, DType
+
+AttentionKernel = Literal["eager", "sdpa", "flash"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Which implementation runs each step."""
+
+    attention: AttentionKernel = "sdpa"
+    norm: Literal["eager", "fused"] = "eager"
+    """eager: as HF writes it (fp32 upcast, mean, rsqrt, two products); fused: one kernel that keeps its input and one statistic a row."""
+    mlp: Literal["eager", "fused"] = "eager"
+    """fused: gate·silu·up in one kernel that keeps gate and up and recomputes the product."""
+    rope: Literal["eager", "fused"] = "eager"
+    loss: str = "hf"
+    """Name of a loss in `layers.loss.LOSSES`."""
+    lora: Literal["peft", "fused"] = "peft"
+    experts: Literal["grouped", "loop"] = "grouped"
+    repeat_kv: bool = False
+    """Keys and values are repeated to all heads before a fused attention call."""
+    masked: bool = False
+    """An explicit attention mask is passed (padded batches): SDPA then repeats keys and values and keeps the mask."""
+    device: Literal["cuda", "cpu"] = "cuda"
+    """CPU stores dropout masks and LayerNorm statistics in the activation's type; CUDA as bool and fp32."""
+    holds_linear_inputs: bool = False
+    """bitsandbytes before 2024-07-16 kept the input of every 4-bit matmul for backward."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """Low-rank (or other) adapters beside frozen linear layers."""
+
+    kind: str
+    rank: int
+    targets: tuple[str, ...]
+    """Last components of module names, such as `q_proj`; `*` for every linear layer but the head."""
+    dtype: DType = FP32
+    dropout: float = 0.0
+
+    def covers(self, place: str) -> bool:
+        """Whether the linear layer at `place` (its path) has an adapter."""
+        last = place.rsplit(".", 1)[-1]
+        return last in self.targets or place in self.targets or ("*" in self.targets and last not in ("lm_head", "embed_out", "score"))
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Frozen linear weights in a packed format; dequantised to the compute type whenever they are used."""
+
+    format: str
+    skip: tuple[str, ...] = ("lm_head", "embed_out")
+    group_size: int = 64
+    double: bool = False
+    bits: int = 4
+
+    def covers(self, place: str) -> bool:
+        """Whether the linear layer at `place` is packed."""
+        return not any(fnmatchcase(place, f"*{pattern}") for pattern in self.skip)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Number formats and choices of one run. Hashable: a layer's steps are worked out once for each."""
+
+    weights: DType = BF16
+    compute: DType | None = None
+    """Autocast type: linear layers and matmuls cast their inputs to it. None: everything runs in the type of the weights."""
+    grad: bool = True
+    """Whether anything is trained. False: inference mode, nothing is kept for backward."""
+    trainable: tuple[str, ...] = ("*",)
+    """Patterns of parameter names that are trained; empty when the whole base is frozen."""
+    adapter: Adapter | None = None
+    packed: Packed | None = None
+    norm_weights: DType | None = None
+    """Type of the norms where it differs from the other weights (k-bit preparation turns them into fp32)."""
+    kernels: Kernels = field(default_factory=Kernels)
+    single: bool = False
+    """One sequence: a broadcast of one KV head then stays a view."""
+    dropout: float | None = None
+    """Overrides the model's dropout rates; None keeps them."""
+
+    def trains(self, name: str) -> bool:
+        """Whether the base parameter called `name` is trained."""
+        return self.grad and any(fnmatchcase(name, pattern) for pattern in self.trainable)
+
+    def rate(self, model_rate: float) -> float:
+        """The dropout rate that applies to a layer of the model."""
+        if not self.grad:
+            return 0.0
+        return model_rate if self.dropout is None else (self.dropout if model_rate else 0.0)

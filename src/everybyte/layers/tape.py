@@ -1,0 +1,217 @@
+"""The tape on which a layer writes its forward pass.
+
+A tape knows values (tensors with a storage), parameters and steps. Each step says what it makes, what autograd keeps of it and which
+gradients its backward makes; `replay` turns that into bytes over time. Rules of single operations are in `ops`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+from everybyte.basics.dtypes import DType
+from everybyte.layers.setup import Setup
+from everybyte.layers.size import ZERO, Dims, Size, elements
+
+
+Role = Literal["activation", "temporary", "autograd_detail", "gradient"]
+"""What a storage is for the ledger: made by forward, a kernel's scratch, a gradient on its way, the gradient of a weight."""
+
+
+@dataclass(slots=True, eq=False)
+class Storage:
+    """Memory that one or several values share."""
+
+    size: Size
+    place: str
+    """Module path of the step that made it."""
+    what: str
+    """The operation that made it."""
+    dims: Dims
+    dtype: DType
+    persistent: bool = False
+    """Lives outside the step (parameters, buffers, ids): never counted by a replay."""
+    cached: bool = False
+    """A cast weight that autocast keeps to the end of forward."""
+    role: Role = "activation"
+
+
+@dataclass(slots=True, eq=False)
+class Value:
+    """A tensor: a view of a storage. Views of one value share its gradient (`root`)."""
+
+    storage: Storage
+    dims: Dims
+    dtype: DType
+    grad: bool
+    root: Value | None = None
+
+    @property
+    def source(self) -> Value:
+        """The value whose gradient this view's gradient is."""
+        return self if self.root is None else self.root
+
+
+@dataclass(slots=True, frozen=True)
+class Parameter:
+    """A weight of the network. `count` equal tensors of these dims stand behind it (experts that are separate modules)."""
+
+    name: str
+    dims: Dims
+    dtype: DType
+    trainable: bool
+    count: int = 1
+    packed: bool = False
+    adapter: bool = False
+    buffer: bool = False
+    tied: bool = False
+    """The same memory as another parameter: counted there."""
+    share: tuple[int, int] = (1, 1)
+    """(used, all): how many of its equal parts one token uses (top_k of E experts)."""
+
+    @property
+    def numel(self) -> int:
+        """Number of elements of all `count` tensors."""
+        return elements(self.dims)[0] * self.count
+
+
+@dataclass(slots=True, frozen=True)
+class Made:
+    """A gradient that a backward step makes for `to`. `size` None passes the incoming gradient on without a copy; `into` writes it over
+    a tensor that the step kept."""
+
+    to: Value
+    size: Size | None
+    into: Storage | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """One operation: what it makes, what it keeps, what its backward makes."""
+
+    what: str
+    place: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    saved: tuple[Storage, ...] = ()
+    scratch: Size = ZERO
+    made: tuple[Made, ...] = ()
+    back_scratch: Size = ZERO
+    ends: bool = False
+    """Only marks the end of values that Python still holds; makes nothing."""
+
+
+@dataclass(slots=True, frozen=True)
+class Cache:
+    """What a layer stores of the past for each sequence. `dims` without the batch are fixed per sequence; kind is `kv` or `state`."""
+
+    kind: str
+    name: str
+    place: str
+    dims: Dims
+    dtype: DType | None
+    """None: the type that the engine chooses for its cache."""
+
+
+@dataclass(slots=True, eq=False)
+class Tape:
+    """Records one forward pass of one layer."""
+
+    setup: Setup
+    steps: list[Step] = field(default_factory=list)
+    parameters: list[Parameter] = field(default_factory=list)
+    caches: list[Cache] = field(default_factory=list)
+    pinned: list[Storage] = field(default_factory=list)
+    """Storages that the caller holds through backward."""
+    casts: dict[int, Value] = field(default_factory=dict)
+    weights: dict[str, Value] = field(default_factory=dict)
+    path: str = ""
+    _held: list[list[Value]] = field(default_factory=lambda: [[]])
+
+    # -- places ---------------------------------------------------------------------------------------------------------------
+    @contextmanager
+    def scope(self, name: str, *held: Value) -> Iterator[None]:
+        """Enters a module. `held` values stay alive until it returns, as the caller's local variables do."""
+        outer = self.path
+        self.path = f"{outer}.{name}" if outer and name else outer or name
+        self._held.append(list(held))
+        yield
+        ended = self._held.pop()
+        if ended:
+            self.steps.append(Step("return", self.path, tuple(ended), (), ends=True))
+        self.path = outer
+
+    def hold(self, *values: Value) -> None:
+        """Keeps values alive until the current module returns."""
+        self._held[-1].extend(values)
+
+    def pin(self, value: Value) -> None:
+        """Keeps a value alive through backward: the caller still holds it."""
+        self.pinned.append(value.storage)
+
+    def name(self, leaf: str) -> str:
+        """Full name of something in the current module."""
+        return f"{self.path}.{leaf}" if self.path else leaf
+
+    # -- values ---------------------------------------------------------------------------------------------------------------
+    def new(self, what: str, dims: Dims, dtype: DType, grad: bool) -> Value:
+        """A fresh tensor."""
+        return Value(Storage(Size.of(dims, dtype), self.path, what, dims, dtype), dims, dtype, grad and self.setup.grad)
+
+    def given(self, what: str, dims: Dims, dtype: DType, grad: bool = False, persistent: bool = True) -> Value:
+        """A tensor that exists before the step."""
+        storage = Storage(Size.of(dims, dtype), self.path, what, dims, dtype, persistent=persistent)
+        return Value(storage, dims, dtype, grad and self.setup.grad)
+
+    def parameter(
+        self,
+        leaf: str,
+        dims: Dims,
+        *,
+        count: int = 1,
+        dtype: DType | None = None,
+        packed: bool = False,
+        adapter: bool = False,
+        tied: bool = False,
+        share: tuple[int, int] = (1, 1),
+    ) -> Value:
+        """A weight of the current module: trained or frozen as the setup says. The same name gives the same weight."""
+        name = self.name(leaf)
+        if name in self.weights:
+            return self.weights[name]
+        trainable = self.setup.grad if adapter else self.setup.trains(name) and not packed
+        kind = dtype or self.setup.weights
+        self.parameters.append(Parameter(name, dims, kind, trainable, count, packed, adapter, tied=tied, share=share))
+        value = self.given("weight", dims, kind, grad=trainable)
+        self.weights[name] = value
+        return value
+
+    def buffer(self, leaf: str, dims: Dims, dtype: DType) -> None:
+        """A tensor of the module that is no parameter and is moved with it."""
+        self.parameters.append(Parameter(self.name(leaf), dims, dtype, trainable=False, buffer=True))
+
+    def cache(self, kind: str, name: str, dims: Dims, dtype: DType | None = None) -> None:
+        """Declares what the current module stores of the past."""
+        self.caches.append(Cache(kind, name, self.path, dims, dtype))
+
+    # -- steps ----------------------------------------------------------------------------------------------------------------
+    def step(
+        self,
+        what: str,
+        inputs: Sequence[Value],
+        outputs: Sequence[Value],
+        *,
+        saved: Sequence[Storage | Value] = (),
+        made: Sequence[Made] | None = None,
+        scratch: Size = ZERO,
+        back_scratch: Size = ZERO,
+    ) -> None:
+        """Records an operation. Without `made`, backward makes one gradient of each input that needs one, in its own type."""
+        needs = self.setup.grad and any(o.grad for o in outputs)
+        gradients = tuple(Made(v, Size.of(v.dims, v.dtype)) for v in inputs if v.grad) if made is None else tuple(m for m in made if m.to.grad)
+        kept = tuple(s.storage if isinstance(s, Value) else s for s in saved)
+        self.steps.append(
+            Step(what, self.path, tuple(inputs), tuple(outputs), kept if needs else (), scratch, gradients if needs else (), back_scratch)
+        )

@@ -1,0 +1,1 @@
+"""One file a family: what a config.json says -> a Network."""

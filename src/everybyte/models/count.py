@@ -1,0 +1,79 @@
+"""Counting what a network declares: parameters layer by layer, tied weights once, buffers apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from everybyte.basics.dtypes import BF16
+from everybyte.layers.network import Network, hidden_dims, write
+from everybyte.layers.setup import Kernels, Setup
+from everybyte.layers.size import TOKENS, Dims
+from everybyte.layers.tape import Parameter
+
+
+class Part(NamedTuple):
+    """A piece of a network in the order of its forward: `count` equal layers under a label."""
+
+    label: str
+    count: int
+    layer: Any
+    dims: Dims
+    """Shape of the hidden states that it is given."""
+    tower: str = ""
+
+
+def parts(network: Network) -> Iterator[Part]:
+    """All pieces of a network, towers first, in the order in which forward runs them."""
+    for tower in network.towers:
+        dims = hidden_dims(tower.hidden)
+        if tower.stem is not None:
+            yield Part(f"{tower.name}.stem", 1, tower.stem, tower.stem_dims or (TOKENS,), tower.name)
+        for run in tower.runs:
+            yield Part(f"{tower.name}.{run.label}", run.count, run.layer, dims, tower.name)
+        if tower.tail is not None:
+            yield Part(f"{tower.name}.tail", 1, tower.tail, dims, tower.name)
+    dims = hidden_dims(network.hidden)
+    if network.stem is not None:
+        yield Part("embed", 1, network.stem, (TOKENS,))
+    for run in network.runs:
+        yield Part(run.label, run.count, run.layer, dims)
+    if network.tail is not None:
+        yield Part("norm", 1, network.tail, dims)
+    if network.head is not None:
+        yield Part("head", 1, network.head, dims)
+
+
+DECLARE = Setup(grad=False, kernels=Kernels(loss="logits"))
+"""A setup for reading what is declared, without training."""
+
+
+class Declared(NamedTuple):
+    """A parameter with the piece that declares it; `copies` equal ones stand in the network."""
+
+    part: str
+    copies: int
+    parameter: Parameter
+
+
+@lru_cache(maxsize=256)
+def declared(network: Network, setup: Setup = DECLARE) -> tuple[Declared, ...]:
+    """All parameters and buffers of a network, tied ones left out."""
+    rows = []
+    for part in parts(network):
+        for parameter in write(part.layer, setup, part.dims, BF16).parameters:
+            if not parameter.tied:
+                rows.append(Declared(part.label, part.count, parameter))
+    return tuple(rows)
+
+
+def parameter_count(network: Network) -> int:
+    """Parameters of the network: tied weights once, no buffers."""
+    return sum(d.copies * d.parameter.numel for d in declared(network) if not d.parameter.buffer)
+
+
+def active_count(network: Network) -> int:
+    """Parameters that one token uses: routed experts count top_k of E."""
+    rows = (row for row in declared(network) if not row.parameter.buffer)
+    return sum(row.copies * row.parameter.numel * row.parameter.share[0] // row.parameter.share[1] for row in rows)
