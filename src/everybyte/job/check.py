@@ -45,7 +45,7 @@ def _gpus(job: Job) -> Iterator[BadInput]:
 
 
 def _train_mesh(job: Job) -> Iterator[BadInput]:
-    mesh, gpus = job.train and job.train.mesh, job.hardware and job.hardware.gpus
+    mesh, gpus = job.train.mesh if job.train else None, job.hardware.gpus if job.hardware else None
     if mesh is None or not gpus:
         return
     axes = _axes(mesh, "tp", "cp", "pp", "ulysses")
@@ -61,7 +61,7 @@ def _train_mesh(job: Job) -> Iterator[BadInput]:
 
 
 def _serve_mesh(job: Job) -> Iterator[BadInput]:
-    mesh, gpus = job.serve and job.serve.mesh, job.hardware and job.hardware.gpus
+    mesh, gpus = job.serve.mesh if job.serve else None, job.hardware.gpus if job.hardware else None
     if mesh is None or not gpus:
         return
     axes = _axes(mesh, "tp", "cp", "pp")
@@ -118,7 +118,9 @@ def _quantization(job: Job) -> Iterator[BadInput]:
 
 
 def _stages(job: Job) -> Iterator[BadInput]:
-    pipeline, mesh = job.train and job.train.pipeline, job.train and job.train.mesh
+    if job.train is None:
+        return
+    pipeline, mesh = job.train.pipeline, job.train.mesh
     if pipeline is None or not isinstance(pipeline.layers, tuple) or mesh is None or mesh.pp is None:
         return
     chunks = mesh.pp * (pipeline.virtual or 1)

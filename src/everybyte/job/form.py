@@ -11,7 +11,7 @@ import msgspec
 
 from everybyte.job import words
 
-VERSION = 1
+VERSION: Literal[1] = 1
 MOST = 10**9
 """No count in a job (tokens, sequences, ranks) is larger than this; what is larger is a slip of the pen."""
 
@@ -32,7 +32,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A part of a job. Keys that are not in the form are refused."""
 
 
-class InlineModel(Form, kw_only=True):
+class InlineModel(Form, frozen=True, kw_only=True):
     """A model that no name stands for; exactly one of the two is given."""
 
     config: dict[str, Any] | None = None
@@ -41,7 +41,7 @@ class InlineModel(Form, kw_only=True):
     """Sizes in field-standard letters (contract, section 2); the model families check them."""
 
 
-class CustomGpu(Form, kw_only=True):
+class CustomGpu(Form, frozen=True, kw_only=True):
     """A GPU that is not in the catalogue."""
 
     memory_bytes: Bytes
@@ -49,7 +49,7 @@ class CustomGpu(Form, kw_only=True):
     name: str | None = None
 
 
-class Hardware(Form, kw_only=True):
+class Hardware(Form, frozen=True, kw_only=True):
     """What the job runs on. Without a GPU the answer has figures and no verdict."""
 
     gpu: str | CustomGpu | None = None
@@ -60,7 +60,7 @@ class Hardware(Form, kw_only=True):
     """Per node."""
 
 
-class Env(Form, kw_only=True):
+class Env(Form, frozen=True, kw_only=True):
     """Settings of the process that change memory."""
 
     alloc_conf: str | None = None
@@ -70,7 +70,7 @@ class Env(Form, kw_only=True):
     """NCCL environment variables by their own names."""
 
 
-class DTypes(Form, kw_only=True):
+class DTypes(Form, frozen=True, kw_only=True):
     """Single number formats that override the precision recipe."""
 
     weights: words.RecipeDType | None = None
@@ -81,7 +81,7 @@ class DTypes(Form, kw_only=True):
     optimizer: words.RecipeDType | None = None
 
 
-class Optimizer(Form, kw_only=True):
+class Optimizer(Form, frozen=True, kw_only=True):
     """The optimizer; names are those of the framework (`adamw`, `adamw-8bit`, `muon`) and the engine knows which it can answer for."""
 
     name: str | None = None
@@ -94,7 +94,7 @@ class Optimizer(Form, kw_only=True):
     """The step of a parameter runs as soon as its gradient is there, so that gradients do not accumulate."""
 
 
-class Adapter(Form, kw_only=True):
+class Adapter(Form, frozen=True, kw_only=True):
     """A small trainable addition to a frozen model."""
 
     kind: words.AdapterKind | None = None
@@ -109,7 +109,7 @@ class Adapter(Form, kw_only=True):
     """What the run printed, for kinds whose count depends on more than the form holds."""
 
 
-class Quantization(Form, kw_only=True):
+class Quantization(Form, frozen=True, kw_only=True):
     """Packed frozen base weights."""
 
     format: words.QuantFormat | None = None
@@ -124,7 +124,7 @@ class Quantization(Form, kw_only=True):
     storage: words.StorageDType | None = None
 
 
-class Mesh(Form, kw_only=True):
+class Mesh(Form, frozen=True, kw_only=True):
     """Sizes of the axes; what is left of the GPUs goes to data parallel."""
 
     dp_replicate: Count | None = None
@@ -138,7 +138,7 @@ class Mesh(Form, kw_only=True):
     ulysses: Count | None = None
 
 
-class Pipeline(Form, kw_only=True):
+class Pipeline(Form, frozen=True, kw_only=True):
     """How layers and micro-batches go through the stages."""
 
     schedule: words.Schedule | None = None
@@ -149,7 +149,7 @@ class Pipeline(Form, kw_only=True):
     microbatches: Count | None = None
 
 
-class Recompute(Form, kw_only=True):
+class Recompute(Form, frozen=True, kw_only=True):
     """What the forward pass drops and the backward pass computes again."""
 
     policy: words.RecomputePolicy | None = None
@@ -162,7 +162,7 @@ class Recompute(Form, kw_only=True):
     """The kept inputs wait in host memory."""
 
 
-class Offload(Form, kw_only=True):
+class Offload(Form, frozen=True, kw_only=True):
     """What lives in host memory or on disk between its uses."""
 
     optimizer: words.OffloadTarget | None = None
@@ -171,7 +171,7 @@ class Offload(Form, kw_only=True):
     fraction: Fraction | None = None
 
 
-class Loss(Form, kw_only=True):
+class Loss(Form, frozen=True, kw_only=True):
     """How logits and cross entropy are computed."""
 
     kind: words.LossKind | None = None
@@ -179,7 +179,7 @@ class Loss(Form, kw_only=True):
     logits_dtype: words.FloatDType | None = None
 
 
-class Buckets(Form, kw_only=True):
+class Buckets(Form, frozen=True, kw_only=True):
     """Sizes of communication buffers, in elements."""
 
     reduce: CountOrZero | None = None
@@ -188,7 +188,7 @@ class Buckets(Form, kw_only=True):
     live: CountOrZero | None = None
 
 
-class Train(Form, kw_only=True):
+class Train(Form, frozen=True, kw_only=True):
     """A training step."""
 
     framework: words.Framework | None = None
@@ -221,7 +221,7 @@ class Train(Form, kw_only=True):
     extra: dict[str, Any] | None = None
 
 
-class Weights(Form, kw_only=True):
+class Weights(Form, frozen=True, kw_only=True):
     """Format of served weights; without it the checkpoint's own."""
 
     format: str | None = None
@@ -233,14 +233,14 @@ class Weights(Form, kw_only=True):
     modules: Names | None = None
 
 
-class KvDType(Form, kw_only=True):
+class KvDType(Form, frozen=True, kw_only=True):
     """Formats of the cache's keys and values."""
 
     k: str | None = None
     v: str | None = None
 
 
-class ServeMesh(Form, kw_only=True):
+class ServeMesh(Form, frozen=True, kw_only=True):
     """Sizes of the axes of a serving engine."""
 
     tp: Count | None = None
@@ -250,13 +250,13 @@ class ServeMesh(Form, kw_only=True):
     cp: Count | None = None
 
 
-class CudaGraphs(Form, kw_only=True):
+class CudaGraphs(Form, frozen=True, kw_only=True):
     """Batch sizes that are captured."""
 
     sizes: tuple[Count, ...] | None = None
 
 
-class Draft(Form, kw_only=True):
+class Draft(Form, frozen=True, kw_only=True):
     """Speculative decoding."""
 
     method: str | None = None
@@ -264,7 +264,7 @@ class Draft(Form, kw_only=True):
     tokens: Count | None = None
 
 
-class ServeLora(Form, kw_only=True):
+class ServeLora(Form, frozen=True, kw_only=True):
     """Adapters that are served along with the model."""
 
     rank: Count | None = None
@@ -273,7 +273,7 @@ class ServeLora(Form, kw_only=True):
     targets: Names | None = None
 
 
-class Serve(Form, kw_only=True):
+class Serve(Form, frozen=True, kw_only=True):
     """A serving process."""
 
     engine: words.Engine | None = None
@@ -304,7 +304,7 @@ class Serve(Form, kw_only=True):
     extra: dict[str, Any] | None = None
 
 
-class Job(Form, kw_only=True):
+class Job(Form, frozen=True, kw_only=True):
     """One thing that a person wants to run: exactly one of `train` and `serve`."""
 
     everybyte: Literal[1] = VERSION

@@ -28,5 +28,5 @@ def load(text: str, source: str) -> Any:
         raise BadInput(f"{source}:{error.lineno}:{error.colno}", f"not valid JSON: {error.msg}") from None
     except RecursionError:
         raise BadInput(source, "not valid JSON: nested too deeply") from None
-    except ValueError as error:
-        raise BadInput(source, f"not valid JSON: {error}") from None  # a number with thousands of digits
+    except ValueError:  # Python refuses to convert thousands of digits
+        raise BadInput(source, "not valid JSON: a number has too many digits") from None

@@ -22,9 +22,9 @@ def refuse_unless_plain(raw: dict[Any, Any]) -> None:
         children = _children(path, value)
         left -= len(children)
         if left < 0:
-            raise BadInput(path, f"the job holds more than {MOST_VALUES:,} values (aliases counted each time they are used)")
+            raise BadInput(path[:60], f"the job holds more than {MOST_VALUES:,} values (aliases counted each time they are used)")
         if children and depth == MOST_DEPTH:
-            raise BadInput(path, f"the job is nested more than {MOST_DEPTH} levels deep")
+            raise BadInput(path[:60], f"the job is nested more than {MOST_DEPTH} levels deep")
         for child_path, child in children:
             if isinstance(child, dict | list | tuple):
                 branches.append((child_path, child, depth + 1))

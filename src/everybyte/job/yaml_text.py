@@ -1,51 +1,32 @@
-"""YAML for job files: as PyYAML reads it, but duplicate keys are refused and aliases cannot recurse. Faults carry line and column."""
+"""YAML for job files. libyaml parses; the values are built here, so that duplicate keys, aliases without end and tags that run code have no way in.
+
+PyYAML's own constructor takes the last of two equal keys, expands merge keys without limit, and fails in many ways on wrong tags.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable
 from typing import Any
 
 import yaml
 
 from everybyte.basics.errors import BadInput
+from everybyte.job.plain import MOST_DEPTH, MOST_VALUES
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's loader where PyYAML was built with it: many times faster."""
+"""libyaml's parser where PyYAML was built with it: many times faster."""
 
-
-class _JobLoader(_Loader):  # type: ignore[misc]  # the base is chosen at import
-    """Refuses what a mapping of settings cannot mean: the same key twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"the key {key.value!r:.80} is given twice", key.start_mark)
-                seen.add(key.value)
-        built: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
-        return built
+_TAG = "tag:yaml.org,2002:"
 
 
 def load(text: str, source: str) -> Any:
     """The value of one YAML document. Raises BadInput with `source:line:column`."""
-    try:
-        return yaml.load(text, Loader=_JobLoader)  # noqa: S506  # a safe loader by its base class
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
-        raise BadInput(place, f"not valid YAML: {error.problem or error.context}") from None
-    except yaml.YAMLError as error:
-        raise BadInput(source, f"not valid YAML: {' '.join(str(error).split())}") from None
-    except (RecursionError, ValueError) as error:
-        # ValueError: scalars that look like a date or a number and are none, such as 2024-99-99
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise BadInput(source, f"not valid YAML: {reason}") from None
+    return _Builder(source).value(_compose(text, source), 0)
 
 
 def line_of(text: str, path: str) -> int | None:
     """The line (from 1) that holds the key path, or the nearest part of it that is written out; None if nothing of it is."""
-    node = yaml.compose(text, Loader=_JobLoader)
+    node = yaml.compose(text, Loader=_Loader)
     line = None
     rest = path.replace("[", ".").replace("]", "")
     while rest and isinstance(node, yaml.MappingNode):
@@ -56,3 +37,72 @@ def line_of(text: str, path: str) -> int | None:
         line = key.start_mark.line + 1
         rest = rest[len(key.value) + 1 :]
     return line
+
+
+def _compose(text: str, source: str) -> yaml.Node | None:
+    try:
+        node: yaml.Node | None = yaml.compose(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
+        raise BadInput(place, f"not valid YAML: {error.problem or error.context}") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise BadInput(source, f"not valid YAML: {' '.join(str(error).split())}") from None
+    return node
+
+
+class _Builder:
+    """Turns nodes into plain data. Counts each use of an alias, so that nine short lines cannot stand for a billion values."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.left = MOST_VALUES
+        scalars = yaml.constructor.SafeConstructor()
+        self.scalar: dict[str, Callable[[Any], Any]] = {
+            _TAG + "null": lambda _: None,
+            _TAG + "str": lambda node: node.value,
+            _TAG + "timestamp": lambda node: node.value,  # a version such as 2026-01-15 is text
+            _TAG + "bool": scalars.construct_yaml_bool,
+            _TAG + "int": scalars.construct_yaml_int,
+            _TAG + "float": scalars.construct_yaml_float,
+        }
+
+    def value(self, node: yaml.Node | None, depth: int) -> Any:
+        """The value of a node at a depth of nesting."""
+        if node is None:
+            return None
+        self.left -= 1
+        if self.left < 0:
+            raise self.fault(node, f"more than {MOST_VALUES:,} values (aliases counted each time they are used)")
+        if depth > MOST_DEPTH:
+            raise self.fault(node, f"nested more than {MOST_DEPTH} levels deep")
+        if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
+            return self.mapping(node, depth)
+        if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
+            return [self.value(item, depth + 1) for item in node.value]
+        build = self.scalar.get(node.tag) if isinstance(node, yaml.ScalarNode) else None
+        if build is None:
+            kind = node.tag.removeprefix(_TAG)
+            raise self.fault(node, f"a job holds no {kind}; if it is meant as text, put it in quotes")
+        try:
+            return build(node)
+        except (ValueError, KeyError, IndexError):
+            raise self.fault(node, f"{node.value!r:.80} is not of its tag {node.tag.removeprefix(_TAG)}") from None
+
+    def mapping(self, node: yaml.MappingNode, depth: int) -> dict[str, Any]:
+        """The mapping of a node; keys are text and none comes twice."""
+        built: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag == _TAG + "merge":
+                raise self.fault(key_node, "merge keys (<<) are not part of a job; write the keys out")
+            if key_node.tag != _TAG + "str":
+                raise self.fault(key_node, "a key is not text; put it in quotes")
+            if key_node.value in built:
+                raise self.fault(key_node, f"the key {key_node.value!r:.80} is given twice")
+            built[key_node.value] = self.value(value_node, depth + 1)
+        return built
+
+    def fault(self, node: yaml.Node, message: str) -> BadInput:
+        """A refusal at the place of a node."""
+        mark = node.start_mark
+        return BadInput(f"{self.source}:{mark.line + 1}:{mark.column + 1}", message)
