@@ -53,7 +53,8 @@ MOMENTS = {"adamw": 2, "adam": 2, "lion": 1, "adagrad": 1, "rmsprop": 1, "moment
 """Optimizer states a parameter."""
 
 ZERO_STAGE = {
-    "zero1": 1, "distributed-optimizer": 1, "zero2": 2, "fsdp1-grad-op": 2, "fsdp2-no-reshard": 2, "zero3": 3, "fsdp1": 3, "fsdp2": 3, "hsdp": 3, "megatron-fsdp": 3,
+    "zero1": 1, "distributed-optimizer": 1, "zero2": 2, "fsdp1-grad-op": 2, "fsdp2-no-reshard": 2,
+    "zero3": 3, "fsdp1": 3, "fsdp2": 3, "hsdp": 3, "megatron-fsdp": 3,
 }  # fmt: skip
 """The ZeRO stage that a sharding amounts to."""
 
@@ -185,11 +186,12 @@ def _serving(serve: Serve, model: Outline) -> tuple[Entry, ...]:
     bits = 16.0 if given is None or given.format is None else given.bits or _bits("serve.weights", given.format)
     weights = ceil_div(model.P * round(1000 * bits), 8000)  # bits are known to a thousandth
     rule = find_formula("inference-rule")
-    cache = _cache_format(serve).nbytes(2 * model.L * model.k * model.d * s * b)
-    symbols = {"L": model.L, "k": model.k, "d": model.d, "s": s, "b": b}
+    kv = _cache_format(serve)
+    cache = kv.nbytes(2 * model.L * model.k * model.d * s * b)
+    symbols = {"L": model.L, "k": model.k, "d": model.d, "s": s, "b": b} | ({"e": kv.block_bytes} if kv.block_elements == 1 else {})
     return (
         Entry(
-            id="weights", category="parameter", bytes=weights, phases=SERVE_PHASES, formula="bits/8·P", symbols={"P": model.P},
+            id="weights", category="parameter", bytes=weights, phases=SERVE_PHASES, formula=f"{bits:g}/8·P", symbols={"P": model.P},
             source=str(find_formula("weights").citation), basis="formula",
         ),
         Entry(
