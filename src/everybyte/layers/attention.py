@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from everybyte.basics.dtypes import BF16, FP32
+from everybyte.basics.dtypes import BF16, FP16, FP32
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
 from everybyte.layers.norm import rms_norm
@@ -136,7 +136,7 @@ def attend(t: Tape, q: Value, k: Value, v: Value, sizes: Heads, *, dropout: floa
     kernels = t.setup.kernels
     if kernels.attention == "eager":
         return _eager(t, q, k, v, sizes, dropout, softcap, sinks)
-    if kernels.masked and kernels.attention == "sdpa" or kernels.repeat_kv:
+    if kernels.repeat_kv or (kernels.masked and kernels.attention == "sdpa"):
         k = repeat_kv(t, k, sizes.a, sizes.k, sizes.q_width)
         v = repeat_kv(t, v, sizes.a, sizes.k, sizes.out_width)
     return _fused(t, q, k, v, sizes)
@@ -168,10 +168,9 @@ def _fused(t: Tape, q: Value, k: Value, v: Value, sizes: Heads) -> Value:
     out = t.new("attention", dims, q.dtype, any(x.grad for x in (q, k, v)))
     lse = t.new("logsumexp", (q.dims[0], Dim("a", sizes.a)), FP32, False)
     hidden = Size()
-    if t.setup.kernels.device == "cuda" and q.dtype in (BF16,) or q.dtype.name == "fp16":
+    if t.setup.kernels.device == "cuda" and q.dtype in (BF16, FP16):
         hidden = Size.of(q.dims, FP32) + Size.of(lse.dims, FP32)
         if sizes.k != sizes.a:
             hidden = hidden + Size.of((k.dims[0], sizes.q_width), k.dtype) + Size.of((v.dims[0], sizes.out_width), v.dtype)
     t.step("attention", (q, k, v), (out, lse), saved=(q, k, v, out, lse), back_scratch=hidden)
     return out
-

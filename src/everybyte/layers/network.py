@@ -133,9 +133,7 @@ class Written:
 
 
 @lru_cache(maxsize=4096)
-def write(
-    layer: Any, setup: Setup, dims: Dims, stream: DType, recompute: Recompute = "none", keep_gradients: bool = True, is_last: bool = False
-) -> Written:
+def write(layer: Any, setup: Setup, dims: Dims, stream: DType, recompute: Recompute = "none", keep_gradients: bool = True, is_last: bool = False) -> Written:
     """The layer's parameters, caches and tally for hidden states of `dims` in type `stream`. Worked out once and kept."""
     tape = Tape(setup)
     grad = setup.grad and (bool(setup.trainable) or setup.adapter is not None)
@@ -148,4 +146,3 @@ def write(
 def hidden_dims(hidden: int) -> Dims:
     """Hidden states (n, h)."""
     return (TOKENS, Dim("h", hidden))
-

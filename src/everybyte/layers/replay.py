@@ -130,9 +130,7 @@ def run_backward(tape: Tape, output: Value, gradient: Storage | None, living: _L
     return next(iter(arrived.values()), None)
 
 
-def _backward_step(
-    step: Step, incoming: list[Storage], arrived: dict[Value, Storage], living: _Living, held: set[Storage], keep_gradients: bool
-) -> None:
+def _backward_step(step: Step, incoming: list[Storage], arrived: dict[Value, Storage], living: _Living, held: set[Storage], keep_gradients: bool) -> None:
     """The gradients that one step makes, and their addition to gradients that came before."""
     new: list[tuple[Value, Storage]] = []
     for made in step.made:
@@ -189,7 +187,15 @@ def tally(tape: Tape, start: Value, output: Value, recompute: Recompute = "none"
 
 
 def _replay_backward(
-    tape: Tape, start: Value, output: Value, recompute: Recompute, living: _Living, left: tuple[Storage, ...], saved: set[Storage], keep_gradients: bool, is_last: bool
+    tape: Tape,
+    start: Value,
+    output: Value,
+    recompute: Recompute,
+    living: _Living,
+    left: tuple[Storage, ...],
+    saved: set[Storage],
+    keep_gradients: bool,
+    is_last: bool,
 ) -> Size:
     """Backward of a layer, with its forward run again before it if it is recomputed. Returns the bytes of the weights' gradients."""
     incoming = None

@@ -153,9 +153,10 @@ class Size:
         """Bytes for a batch."""
         total = 0
         for axes, count in self.terms.items():
+            term = count
             for axis in axes:
-                count *= batch.value(axis)
-            total += count
+                term *= batch.value(axis)
+            total += term
         return total
 
 

@@ -15,7 +15,6 @@ from everybyte.basics.dtypes import DType
 from everybyte.layers.setup import Setup
 from everybyte.layers.size import ZERO, Dims, Size, elements
 
-
 Role = Literal["activation", "temporary", "autograd_detail", "gradient"]
 """What a storage is for the ledger: made by forward, a kernel's scratch, a gradient on its way, the gradient of a weight."""
 
@@ -212,6 +211,4 @@ class Tape:
         needs = self.setup.grad and any(o.grad for o in outputs)
         gradients = tuple(Made(v, Size.of(v.dims, v.dtype)) for v in inputs if v.grad) if made is None else tuple(m for m in made if m.to.grad)
         kept = tuple(s.storage if isinstance(s, Value) else s for s in saved)
-        self.steps.append(
-            Step(what, self.path, tuple(inputs), tuple(outputs), kept if needs else (), scratch, gradients if needs else (), back_scratch)
-        )
+        self.steps.append(Step(what, self.path, tuple(inputs), tuple(outputs), kept if needs else (), scratch, gradients if needs else (), back_scratch))

@@ -43,7 +43,7 @@ class Config:
                 return Config(found, f"{self.path}.{key}", self.name)
         return self
 
-    def int(self, *keys: str, default: int | None = None, least: int = 1) -> int:
+    def integer(self, *keys: str, default: int | None = None, least: int = 1) -> int:
         """The first of the keys that is set, as a whole number of at least `least`. Raises BadInput when it is missing or wrong."""
         key = next((k for k in keys if self.fields.get(k) is not None), None)
         if key is None:
@@ -85,7 +85,7 @@ class Config:
             raise BadInput(f"{self.path}.{key}", f"must be text, not {self.fields[key]!r}")
         return str(self.fields[key])
 
-    def ints(self, key: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
+    def integers(self, key: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
         """A list of whole numbers."""
         value = self.fields.get(key)
         if value is None:
@@ -110,9 +110,9 @@ class Config:
 
     def heads(self, hidden: int) -> tuple[int, int, int]:
         """(heads, kv_heads, head_dim), checked against each other."""
-        heads = self.int("num_attention_heads", "n_head", "num_heads")
-        kv_heads = self.int("num_key_value_heads", default=heads)
-        head_dim = self.int("head_dim", default=max(hidden // heads, 1))
+        heads = self.integer("num_attention_heads", "n_head", "num_heads")
+        kv_heads = self.integer("num_key_value_heads", default=heads)
+        head_dim = self.integer("head_dim", default=max(hidden // heads, 1))
         if heads % kv_heads:
             raise BadInput(f"{self.path}.num_key_value_heads", f"must divide num_attention_heads: {kv_heads} does not divide {heads}")
         if not self.has("head_dim") and hidden % heads:

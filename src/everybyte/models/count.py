@@ -14,10 +14,10 @@ from everybyte.layers.tape import Parameter
 
 
 class Part(NamedTuple):
-    """A piece of a network in the order of its forward: `count` equal layers under a label."""
+    """A piece of a network in the order of its forward: `copies` equal layers under a label."""
 
     label: str
-    count: int
+    copies: int
     layer: Any
     dims: Dims
     """Shape of the hidden states that it is given."""
@@ -64,7 +64,7 @@ def declared(network: Network, setup: Setup = DECLARE) -> tuple[Declared, ...]:
     for part in parts(network):
         for parameter in write(part.layer, setup, part.dims, BF16).parameters:
             if not parameter.tied:
-                rows.append(Declared(part.label, part.count, parameter))
+                rows.append(Declared(part.label, part.copies, parameter))
     return tuple(rows)
 
 

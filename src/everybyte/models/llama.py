@@ -15,7 +15,7 @@ HEAD_NORM = {"Qwen3ForCausalLM"}
 
 def build(c: Config) -> Network:
     """The network of a config.json of this family."""
-    hidden = c.int("hidden_size")
+    hidden = c.integer("hidden_size")
     heads, kv_heads, head_dim = c.heads(hidden)
     bias = c.flag("attention_bias", default=False)
     attention = Attention(
@@ -23,17 +23,17 @@ def build(c: Config) -> Network:
         qkv_bias=bias or c.architecture in QKV_BIAS, out_bias=bias and c.architecture not in QKV_BIAS,
         qk_norm="head" if c.architecture in HEAD_NORM else "", dropout=c.number("attention_dropout"),
     )  # fmt: skip
-    mlp = GatedMLP(hidden, c.int("intermediate_size"), c.activation(), bias=c.flag("mlp_bias", default=False))
+    mlp = GatedMLP(hidden, c.integer("intermediate_size"), c.activation(), bias=c.flag("mlp_bias", default=False))
     tied = c.flag("tie_word_embeddings", default=False)
     return decoder(c, Block(attention, mlp), tied=tied)
 
 
 def decoder(c: Config, block: object, *, tied: bool, norm: Norm | None = None, runs: tuple[Run, ...] | None = None, scaled: bool = False) -> Network:
     """A decoder with one kind of block (or given `runs`) under the usual names `model.embed_tokens`, `model.layers`, `model.norm`, `lm_head`."""
-    hidden, vocab = c.int("hidden_size"), c.int("vocab_size")
+    hidden, vocab = c.integer("hidden_size"), c.integer("vocab_size")
     return Network(
         c.name, c.model_type, hidden, vocab,
-        runs or (Run("model.layers", 0, c.int("num_hidden_layers"), block),),
+        runs or (Run("model.layers", 0, c.integer("num_hidden_layers"), block),),
         Embedding(vocab, hidden, "model.embed_tokens", scaled=scaled), FinalNorm(norm or Norm(), "model.norm"), Head(hidden, vocab, tied), tied,
-        dtype=c.dtype(), max_positions=c.int("max_position_embeddings", default=0, least=0),
+        dtype=c.dtype(), max_positions=c.integer("max_position_embeddings", default=0, least=0),
     )  # fmt: skip
