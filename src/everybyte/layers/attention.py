@@ -131,27 +131,44 @@ def repeat_kv(t: Tape, x: Value, heads: int, kv_heads: int, width: Dim) -> Value
     return ops.repeat(t, x, dims)
 
 
-def attend(t: Tape, q: Value, k: Value, v: Value, sizes: Heads, *, dropout: float = 0.0, softcap: bool = False, sinks: bool = False) -> Value:
-    """softmax(q·kᵀ)·v with the chosen kernel: q (n, A), k (n, K), v (n, Kv) -> (n, Av)."""
+def attend(
+    t: Tape,
+    q: Value,
+    k: Value,
+    v: Value,
+    sizes: Heads,
+    *,
+    dropout: float = 0.0,
+    softcap: bool = False,
+    sinks: bool = False,
+    scores: Dim = SCORES,
+    wide: bool = True,
+) -> Value:
+    """softmax(q·kᵀ)·v with the chosen kernel: q (n, A), k (n, K), v (n, Kv) -> (n, Av).
+
+    `scores`: query-key pairs of one head; `wide`: eager softmax runs in fp32, as in most decoders.
+    """
     kernels = t.setup.kernels
     if kernels.attention == "eager":
-        return _eager(t, q, k, v, sizes, dropout, softcap, sinks)
+        return _eager(t, q, k, v, sizes, dropout, softcap, sinks, scores, wide)
     if kernels.repeat_kv or (kernels.masked and kernels.attention == "sdpa"):
         k = repeat_kv(t, k, sizes.a, sizes.k, sizes.q_width)
         v = repeat_kv(t, v, sizes.a, sizes.k, sizes.out_width)
     return _fused(t, q, k, v, sizes)
 
 
-def _eager(t: Tape, q: Value, k: Value, v: Value, sizes: Heads, rate: float, softcap: bool, sinks: bool) -> Value:
-    """transformers `eager_attention_forward`: the score matrix is written out and softmax runs in fp32."""
+def _eager(
+    t: Tape, q: Value, k: Value, v: Value, sizes: Heads, rate: float, softcap: bool, sinks: bool, pairs: Dim = SCORES, wide: bool = True
+) -> Value:
+    """transformers `eager_attention_forward`: the score matrix is written out and softmax runs in fp32 (`wide`) or in the type of the scores."""
     k = repeat_kv(t, k, sizes.a, sizes.k, sizes.q_width)
     v = repeat_kv(t, v, sizes.a, sizes.k, sizes.out_width)
-    scores_dims: Dims = (Dim("a", sizes.a), SCORES)
+    scores_dims: Dims = (Dim("a", sizes.a), pairs)
     scores = ops.scale(t, ops.matmul(t, q, k, scores_dims))
     if softcap:
         scores = ops.scale(t, ops.unary(t, "tanh", ops.scale(t, scores), keeps="output"))
     scores = ops.unary(t, "add mask", scores, keeps="nothing")
-    weights = ops.cast(t, ops.softmax(t, scores, FP32), q.dtype)
+    weights = ops.cast(t, ops.softmax(t, scores, FP32 if wide else None), q.dtype)
     weights = ops.dropout(t, weights, rate)
     out = ops.matmul(t, weights, v, (q.dims[0], sizes.out_width))
     return ops.contiguous(t, out)
