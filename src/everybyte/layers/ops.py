@@ -48,7 +48,7 @@ def autocast(t: Tape, x: Value) -> Value:
     compute = t.setup.compute
     if compute is None or x.dtype == compute or x.dtype.bits < compute.bits:
         return x
-    if not (x.storage.persistent and x.grad):
+    if not (x.storage.weight and x.grad):
         return cast(t, x, compute)
     key = id(x.storage)
     if key not in t.casts:

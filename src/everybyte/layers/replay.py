@@ -134,7 +134,7 @@ def _backward_step(step: Step, incoming: list[Storage], arrived: dict[Value, Sto
     """The gradients that one step makes, and their addition to gradients that came before."""
     new: list[tuple[Value, Storage]] = []
     for made in step.made:
-        weight = made.to.storage.persistent
+        weight = made.to.storage.weight
         role: Role = "gradient" if weight else "autograd_detail"
         what = "gradient of weight" if weight else f"gradient of {made.to.storage.what}"
         fresh = made.into or (incoming[0] if made.size is None else Storage(made.size, step.place, what, made.to.dims, made.to.dtype, role=role))
@@ -145,7 +145,7 @@ def _backward_step(step: Step, incoming: list[Storage], arrived: dict[Value, Sto
     living.mark()
     living.drop(workspace)
     for to, fresh in new:
-        if to.storage.persistent:
+        if to.storage.weight:
             if not keep_gradients:
                 living.drop((fresh,))
             continue
@@ -216,4 +216,4 @@ def _replay_backward(
         elif output.storage not in saved:
             living.drop((output.storage,))
     run_backward(tape, output, incoming, living, held, keep_gradients)
-    return Size.total(m.size for step in tape.steps for m in step.made if m.to.storage.persistent and m.size is not None)
+    return Size.total(m.size for step in tape.steps for m in step.made if m.to.storage.weight and m.size is not None)

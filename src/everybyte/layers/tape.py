@@ -35,6 +35,14 @@ class Storage:
     cached: bool = False
     """A cast weight that autocast keeps to the end of forward."""
     role: Role = "activation"
+    outside: bool = False
+    """Persistent for this tape, but made in this step by another part of the network (encoder states that cross-attention reads): counted
+    there; its gradient is on its way, not a weight's."""
+
+    @property
+    def weight(self) -> bool:
+        """Whether a gradient that arrives here stays for the optimizer."""
+        return self.persistent and not self.outside
 
 
 @dataclass(slots=True, eq=False)
@@ -163,6 +171,12 @@ class Tape:
         """A tensor that exists before the step."""
         storage = Storage(Size.of(dims, dtype), self.path, what, dims, dtype, persistent=persistent)
         return Value(storage, dims, dtype, grad and self.setup.grad)
+
+    def from_outside(self, what: str, dims: Dims, dtype: DType, grad: bool = True) -> Value:
+        """A tensor that another part of the network made in this step."""
+        value = self.given(what, dims, dtype, grad)
+        value.storage.outside = True
+        return value
 
     def parameter(
         self,
