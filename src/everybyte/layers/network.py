@@ -27,18 +27,22 @@ class Layer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`count` equal blocks in a row, called `{prefix}.{first}` and on."""
+    """`count` equal blocks in a row, called `{prefix}.{first}` and on; `first` -1: one module called `prefix`."""
 
     prefix: str
     first: int
     count: int
     layer: Any
     """A Layer."""
+    dims: Dims = ()
+    """Shape of the hidden states that it is given, where that is not (n, h)."""
 
     @property
     def label(self) -> str:
         """`layers.0-31`."""
         name = self.prefix.rsplit(".", 1)[-1]
+        if self.first < 0:
+            return name
         return f"{name}.{self.first}" if self.count == 1 else f"{name}.{self.first}-{self.first + self.count - 1}"
 
 
@@ -86,7 +90,7 @@ class Tower:
 
     name: str
     tokens_per_item: int
-    """Tokens of one item (image, clip) inside the tower."""
+    """Tokens of one item (image, clip) inside the tower; 0 where the job says (the text of an encoder: m)."""
     runs: tuple[Run, ...]
     hidden: int
     stem: Any = None
@@ -94,11 +98,15 @@ class Tower:
     tail: Any = None
     """A Layer: norms, poolers, projectors behind the blocks."""
     stem_dims: Dims = ()
+    """Shape of what the stem is given (pixels, sound features); empty for ids."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Network:
-    """Everything that the configuration says about the model's memory. `stem` makes the first hidden states, `tail` is the final norm."""
+    """Everything that the configuration says about the model's memory. `stem` makes the first hidden states, `tail` is the final norm.
+
+    Two networks are equal if they are the same object, so that what is worked out for one is found again at once.
+    """
 
     name: str
     family: str
@@ -115,6 +123,14 @@ class Network:
     max_positions: int = 0
     experts: int = 0
     top_k: int = 0
+    stem_dims: Dims = ()
+    """Shape of what the stem is given (pixels); empty for ids."""
+    head_dims: Dims = ()
+    """Shape of what the head is given, where that is not (n, h): a classifier of whole images sees one row each."""
+    tokens: int = 0
+    """Tokens of an item where the network fixes them (an image of the configured size), 0 where the job says."""
+    memory_tokens: int = 0
+    """Encoder positions m where the network fixes them (Whisper: 1500), 0 where the job says."""
 
     @property
     def layers(self) -> int:

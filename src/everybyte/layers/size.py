@@ -20,7 +20,8 @@ class Axis(NamedTuple):
     cap: int = 0
     """At most this many (a sliding window), 0 for no limit."""
     share: tuple[int, int] = (1, 1)
-    """(numerator, denominator) of the tokens, for the balanced share of one expert; rounded up."""
+    """(numerator, denominator) of the count, rounded up: of the tokens for the balanced share of one expert (`r`), of a sequence's
+    tokens for a map at a lower or higher resolution (`s`)."""
 
 
 B = Axis("b")
@@ -31,6 +32,8 @@ T = Axis("t")
 """Keys that a query can see: equal to s in training, the cache length in decoding."""
 M = Axis("m")
 """Encoder positions of a sequence that cross-attention reads."""
+J = Axis("j")
+"""j = s + m: tokens of two streams that attend together (images and text in a diffusion transformer)."""
 
 
 class Batch(NamedTuple):
@@ -45,10 +48,27 @@ class Batch(NamedTuple):
         """The count of an axis."""
         if axis.letter == "c":
             return flce_rows(self.b * self.s, *axis.share)
-        if axis.share != (1, 1):
+        if axis.letter == "r":
             return ceil_div(self.b * self.s * axis.share[0], axis.share[1])
-        plain = {"b": self.b, "s": self.s, "t": self.t, "m": self.m}[axis.letter[0]]
+        plain = {"b": self.b, "s": self.s, "t": self.t, "m": self.m, "j": self.s + self.m}[axis.letter[0]]
+        if axis.share != (1, 1):
+            plain = ceil_div(plain * axis.share[0], axis.share[1])
         return min(plain, axis.cap) if axis.cap else plain
+
+
+class Point(dict[tuple[Axis, ...], int]):
+    """Values of axis products for one batch, worked out when first asked for."""
+
+    def __init__(self, batch: Batch) -> None:
+        super().__init__({(): 1})
+        self.batch = batch
+
+    def __missing__(self, axes: tuple[Axis, ...]) -> int:
+        value = 1
+        for axis in axes:
+            value *= self.batch.value(axis)
+        self[axes] = value
+        return value
 
 
 def flce_rows(tokens: int, vocab: int, hidden: int) -> int:
@@ -73,6 +93,7 @@ TOKENS = Dim("n", 1, (B, S))
 SEQUENCES, QUERIES, KEYS, MEMORY = Dim("b", 1, (B,)), Dim("s", 1, (S,)), Dim("t", 1, (T,)), Dim("m", 1, (M,))
 KEY_TOKENS = Dim("t", 1, (B, T))
 MEMORY_TOKENS = Dim("m", 1, (B, M))
+JOINT_TOKENS = Dim("j", 1, (B, J))
 
 
 def routed(top_k: int) -> Dim:
@@ -149,14 +170,11 @@ class Size:
             count >= 0 for axes, count in self.terms.items() if axes not in other.terms
         )
 
-    def at(self, batch: Batch) -> int:
+    def at(self, point: Point) -> int:
         """Bytes for a batch."""
         total = 0
         for axes, count in self.terms.items():
-            term = count
-            for axis in axes:
-                term *= batch.value(axis)
-            total += term
+            total += count * point[axes]
         return total
 
 

@@ -31,18 +31,18 @@ def parts(network: Network) -> Iterator[Part]:
         if tower.stem is not None:
             yield Part(f"{tower.name}.stem", 1, tower.stem, tower.stem_dims or (TOKENS,), tower.name)
         for run in tower.runs:
-            yield Part(f"{tower.name}.{run.label}", run.count, run.layer, dims, tower.name)
+            yield Part(f"{tower.name}.{run.label}", run.count, run.layer, run.dims or dims, tower.name)
         if tower.tail is not None:
             yield Part(f"{tower.name}.tail", 1, tower.tail, dims, tower.name)
     dims = hidden_dims(network.hidden)
     if network.stem is not None:
-        yield Part("embed", 1, network.stem, (TOKENS,))
+        yield Part("embed", 1, network.stem, network.stem_dims or (TOKENS,))
     for run in network.runs:
-        yield Part(run.label, run.count, run.layer, dims)
+        yield Part(run.label, run.count, run.layer, run.dims or dims)
     if network.tail is not None:
         yield Part("norm", 1, network.tail, dims)
     if network.head is not None:
-        yield Part("head", 1, network.head, dims)
+        yield Part("head", 1, network.head, network.head_dims or dims)
 
 
 DECLARE = Setup(grad=False, kernels=Kernels(loss="logits"))
