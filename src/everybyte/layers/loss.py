@@ -24,6 +24,8 @@ class Head:
     softcap: bool = False
     scaled: bool = False
     """Logits are multiplied by a constant (Cohere, Granite, MiniCPM)."""
+    upcast: bool = True
+    """The loss takes logits.float(), as causal language models do; else the logits as they are (BERT, T5, Whisper, classifiers)."""
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, h) -> the loss."""
@@ -36,7 +38,7 @@ class Head:
         if self.tied:
             t.path = self.leaf
             weight = t.parameter("weight", (width, x.dims[-1]), tied=True)
-            logits = ops.linear(t, x, weight, None, width)
+            logits = ops.linear(t, x, weight, t.parameter("bias", (width,)) if self.bias else None, width)
             t.path = ""
         else:
             logits = linear(t, x, self.leaf, width, bias=self.bias)
@@ -47,8 +49,15 @@ class Head:
         return logits
 
 
+def _upcast(t: Tape, head: Head, logits: Value) -> Value:
+    """`logits.float()` where the model's loss asks for it."""
+    return ops.cast(t, logits, FP32) if head.upcast else logits
+
+
 def cross_entropy(t: Tape, logits: Value) -> Value:
-    """`F.cross_entropy`: keeps the log-probabilities; its backward makes the gradient of these and then of the logits."""
+    """`F.cross_entropy`: keeps the log-probabilities; its backward makes the gradient of these and then of the logits. Autocast runs it in fp32."""
+    if t.setup.compute is not None:
+        logits = ops.cast(t, logits, FP32)
     logs = t.new("log_softmax", logits.dims, logits.dtype, logits.grad)
     t.step("log_softmax", (logits,), (logs,), saved=(logs,))
     out = t.new("loss", (), FP32, logits.grad)
@@ -58,23 +67,23 @@ def cross_entropy(t: Tape, logits: Value) -> Value:
 
 def hf(t: Tape, head: Head, x: Value) -> Value:
     """transformers from 4.50 (loss/loss_utils.py ForCausalLMLoss): logits.float(), labels are shifted; the 16-bit logits stay with the caller."""
-    with t.scope("loss"):
+    with t.scope("loss", x):
         logits = head.logits(t, x)
         t.hold(logits)
-        return cross_entropy(t, ops.cast(t, logits, FP32))
+        return cross_entropy(t, _upcast(t, head, logits))
 
 
 def hf_outputs_alive(t: Tape, head: Head, x: Value) -> Value:
     """As `hf`, in a loop that keeps the model's output (`out = model(...)`) while backward runs."""
-    with t.scope("loss"):
+    with t.scope("loss", x):
         logits = head.logits(t, x)
         t.pin(logits)
-        return cross_entropy(t, ops.cast(t, logits, FP32))
+        return cross_entropy(t, _upcast(t, head, logits))
 
 
 def hf_shifted(t: Tape, head: Head, x: Value) -> Value:
     """transformers 4.46 to 4.49: logits.float(), then a contiguous copy without the last position; the 16-bit logits stay with the caller."""
-    with t.scope("loss"):
+    with t.scope("loss", x):
         logits = head.logits(t, x)
         wide = ops.cast(t, logits, FP32)
         t.hold(logits, wide)
@@ -83,7 +92,7 @@ def hf_shifted(t: Tape, head: Head, x: Value) -> Value:
 
 def hf_rebound(t: Tape, head: Head, x: Value) -> Value:
     """transformers before 4.46 (modeling files): logits = logits.float() gives the 16-bit logits back; then a contiguous shifted copy."""
-    with t.scope("loss"):
+    with t.scope("loss", x):
         wide = ops.cast(t, head.logits(t, x), FP32)
         t.hold(wide)
         return cross_entropy(t, _shifted(t, wide))
@@ -104,7 +113,7 @@ def _in_place_cross_entropy(t: Tape, logits: Value) -> Value:
 
 def foak_shifted(t: Tape, head: Head, x: Value) -> Value:
     """As `hf_shifted` with fms-acceleration's Triton cross entropy."""
-    with t.scope("loss"):
+    with t.scope("loss", x):
         logits = head.logits(t, x)
         wide = ops.cast(t, logits, FP32)
         t.hold(logits, wide)
@@ -113,7 +122,7 @@ def foak_shifted(t: Tape, head: Head, x: Value) -> Value:
 
 def foak_rebound(t: Tape, head: Head, x: Value) -> Value:
     """As `hf_rebound` with fms-acceleration's Triton cross entropy."""
-    with t.scope("loss"):
+    with t.scope("loss", x):
         wide = ops.cast(t, head.logits(t, x), FP32)
         t.hold(wide)
         return _in_place_cross_entropy(t, _shifted(t, wide))
@@ -122,7 +131,7 @@ def foak_rebound(t: Tape, head: Head, x: Value) -> Value:
 def fused_linear(t: Tape, head: Head, x: Value) -> Value:
     """Liger's fused linear cross entropy: logits exist one chunk of rows at a time (16 bit, fp32 and their gradient), the gradients of the
     input and, if it is trained, of the head's weight are made in forward and kept (ops/fused_linear_cross_entropy.py)."""
-    with t.scope("loss"):
+    with t.scope("loss", x):
         width, chunk = Dim("V", head.vocab), flce_chunk(head.vocab, head.hidden)
         x = ops.autocast(t, x)
         t.path = head.leaf
@@ -143,7 +152,7 @@ def fused_linear(t: Tape, head: Head, x: Value) -> Value:
 
 def cut(t: Tape, head: Head, x: Value) -> Value:
     """Cut cross entropy: no logits in memory, a log-sum-exp a row; backward makes the gradients (apple/ml-cross-entropy)."""
-    with t.scope("loss"):
+    with t.scope("loss", x):
         t.path = head.leaf
         weight = t.parameter("weight", (Dim("V", head.vocab), x.dims[-1]), tied=head.tied)
         t.path = "loss"

@@ -11,7 +11,7 @@ def rms_norm(t: Tape, x: Value, leaf: str, *, style: str = "llama") -> Value:
     """RMSNorm over the last dimension, weight of that size.
 
     `llama`: x̂ is cast back before the product with the weight (modeling_llama.py); `gemma`: the product (with 1 + weight) stays in fp32 and the
-    result is cast (modeling_gemma.py); `plain`: no weight.
+    result is cast (modeling_gemma.py); `plain`: no weight; `t5`: the input itself, not its fp32 copy, is multiplied (modeling_t5.py T5LayerNorm).
     """
     with t.scope(leaf):
         weight = None if style == "plain" else t.parameter("weight", (x.dims[-1],), dtype=t.setup.norm_weights)
@@ -20,11 +20,11 @@ def rms_norm(t: Tape, x: Value, leaf: str, *, style: str = "llama") -> Value:
         wide = ops.cast(t, x, FP32)
         squares = ops.mean(t, ops.power(t, wide), x.dims[:-1])
         rate = ops.unary(t, "rsqrt", ops.unary(t, "add", squares, keeps="nothing"), keeps="output")
-        normal = ops.mul(t, wide, rate)
+        normal = ops.mul(t, x if style == "t5" else wide, rate)
         if style == "gemma" and weight is not None:
             shifted = ops.unary(t, "add", ops.cast(t, weight, FP32), keeps="nothing")
             return ops.cast(t, ops.mul(t, normal, shifted), x.dtype)
-        normal = ops.cast(t, normal, x.dtype)
+        normal = ops.cast(t, normal, weight.dtype if style == "t5" and weight is not None else x.dtype)
         return normal if weight is None else ops.mul(t, weight, normal)
 
 
