@@ -6,25 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from everybyte.layers import ops
-from everybyte.layers.norm import layer_norm, rms_norm
+from everybyte.layers.norm import Norm as Norm
 from everybyte.layers.tape import Tape, Value
-
-
-@dataclass(frozen=True, slots=True)
-class Norm:
-    """Which normalisation a block uses."""
-
-    kind: str = "rms"
-    """`rms`, `layer`."""
-    style: str = "llama"
-    bias: bool = True
-    affine: bool = True
-
-    def forward(self, t: Tape, x: Value, leaf: str) -> Value:
-        """x (..., h) -> (..., h)."""
-        if self.kind == "rms":
-            return rms_norm(t, x, leaf, style=self.style)
-        return layer_norm(t, x, leaf, bias=self.bias, affine=self.affine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +20,8 @@ class Block:
     pre: tuple[str, str] = ("input_layernorm", "post_attention_layernorm")
     """Names of the norms before the branches; empty where there is none."""
     post: tuple[str, str] = ("", "")
+    after: tuple[str, str] = ("", "")
+    """Names of norms on the sums (OPT-350m)."""
     mixer_name: str = "self_attn"
     mlp_name: str = "mlp"
     scaled: bool = False
@@ -45,9 +30,10 @@ class Block:
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, h) -> (n, h)."""
-        for part, name, pre, post in ((self.mixer, self.mixer_name, self.pre[0], self.post[0]), (self.mlp, self.mlp_name, self.pre[1], self.post[1])):
+        for index, (part, name) in enumerate(((self.mixer, self.mixer_name), (self.mlp, self.mlp_name))):
             if part is None:
                 continue
+            pre, post, after = self.pre[index], self.post[index], self.after[index]
             branch = self.norm.forward(t, x, pre) if pre else x
             with t.scope(name, branch, x):
                 branch = part.forward(t, branch)
@@ -56,6 +42,7 @@ class Block:
             if self.scaled:
                 branch = ops.scale(t, branch)
             x = ops.add(t, x, ops.dropout(t, branch, self.dropout))
+            x = self.norm.forward(t, x, after) if after else x
         return x
 
 
@@ -70,15 +57,17 @@ class ParallelBlock:
     """One shared norm, or one for each branch."""
     mixer_name: str = "self_attn"
     mlp_name: str = "mlp"
+    dropout: float = 0.0
+    """On each branch."""
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, h) -> (n, h)."""
         left = self.norm.forward(t, x, self.pre[0])
         with t.scope(self.mixer_name, left, x):
-            attention = self.mixer.forward(t, left)
+            attention = ops.dropout(t, self.mixer.forward(t, left), self.dropout)
         right = left if len(self.pre) == 1 else self.norm.forward(t, x, self.pre[1])
         with t.scope(self.mlp_name, attention, x):
-            mlp = self.mlp.forward(t, right)
+            mlp = ops.dropout(t, self.mlp.forward(t, right), self.dropout)
         return ops.add(t, ops.add(t, mlp, attention), x)
 
 

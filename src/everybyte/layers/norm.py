@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from everybyte.basics.dtypes import FP32
 from everybyte.layers import ops
+from everybyte.layers.size import Dims
 from everybyte.layers.tape import Tape, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """Which normalisation a block uses."""
+
+    kind: str = "rms"
+    """`rms`, `layer`."""
+    style: str = "llama"
+    """How it is written: for `rms` see rms_norm; of `layer`, `wide` runs one kernel in fp32 (OLMo), `written` writes mean and variance out in
+    fp32 (Cohere), anything else is `F.layer_norm` in the type of its input."""
+    bias: bool = True
+    affine: bool = True
+
+    def forward(self, t: Tape, x: Value, leaf: str, weight: Dims = ()) -> Value:
+        """x (..., h) -> (..., h). `weight`: shape of the weight where it is not (h)."""
+        if self.kind == "rms":
+            return rms_norm(t, x, leaf, style=self.style)
+        if self.style == "written":
+            return written_layer_norm(t, x, leaf, weight or (x.dims[-1],))
+        return layer_norm(t, x, leaf, bias=self.bias, affine=self.affine, wide=self.style == "wide")
 
 
 def rms_norm(t: Tape, x: Value, leaf: str, *, style: str = "llama") -> Value:
     """RMSNorm over the last dimension, weight of that size.
 
-    `llama`: x̂ is cast back before the product with the weight (modeling_llama.py); `gemma`: the product (with 1 + weight) stays in fp32 and the
-    result is cast (modeling_gemma.py); `plain`: no weight; `t5`: the input itself, not its fp32 copy, is multiplied (modeling_t5.py T5LayerNorm).
+    `llama`: x̂ is cast back before the product with the weight (modeling_llama.py); `wide`: the product stays in fp32 and the result is cast
+    (modeling_olmo2.py); `gemma`: the same with 1 + weight (modeling_gemma.py); `plain`: no weight.
     """
     with t.scope(leaf):
         weight = None if style == "plain" else t.parameter("weight", (x.dims[-1],), dtype=t.setup.norm_weights)
@@ -20,11 +44,13 @@ def rms_norm(t: Tape, x: Value, leaf: str, *, style: str = "llama") -> Value:
         wide = ops.cast(t, x, FP32)
         squares = ops.mean(t, ops.power(t, wide), x.dims[:-1])
         rate = ops.unary(t, "rsqrt", ops.unary(t, "add", squares, keeps="nothing"), keeps="output")
-        normal = ops.mul(t, x if style == "t5" else wide, rate)
+        normal = ops.mul(t, wide, rate)
         if style == "gemma" and weight is not None:
             shifted = ops.unary(t, "add", ops.cast(t, weight, FP32), keeps="nothing")
             return ops.cast(t, ops.mul(t, normal, shifted), x.dtype)
-        normal = ops.cast(t, normal, weight.dtype if style == "t5" and weight is not None else x.dtype)
+        if style == "wide" and weight is not None:
+            return ops.cast(t, ops.mul(t, weight, normal), x.dtype)
+        normal = ops.cast(t, normal, x.dtype)
         return normal if weight is None else ops.mul(t, weight, normal)
 
 
@@ -36,9 +62,23 @@ def _fused(t: Tape, x: Value, weight: Value) -> Value:
     return out
 
 
-def layer_norm(t: Tape, x: Value, leaf: str, *, bias: bool = True, affine: bool = True) -> Value:
-    """LayerNorm over the last dimension."""
+def layer_norm(t: Tape, x: Value, leaf: str, *, bias: bool = True, affine: bool = True, wide: bool = False) -> Value:
+    """LayerNorm over the last dimension; `wide`: its input is turned into fp32 and its result back."""
     with t.scope(leaf):
         width = (x.dims[-1],)
         weight = t.parameter("weight", width, dtype=t.setup.norm_weights) if affine else None
-        return ops.layer_norm(t, x, weight, t.parameter("bias", width, dtype=t.setup.norm_weights) if affine and bias else None)
+        shift = t.parameter("bias", width, dtype=t.setup.norm_weights) if affine and bias else None
+        out = ops.layer_norm(t, ops.cast(t, x, FP32) if wide else x, weight, shift)
+        return ops.cast(t, out, x.dtype) if wide else out
+
+
+def written_layer_norm(t: Tape, x: Value, leaf: str, weight: Dims) -> Value:
+    """LayerNorm without bias, written out in fp32 (modeling_cohere.py CohereLayerNorm): x - mean is worked out twice and kept twice."""
+    with t.scope(leaf):
+        scale = t.parameter("weight", weight, dtype=t.setup.norm_weights)
+        wide = ops.cast(t, x, FP32)
+        mean = ops.mean(t, wide, x.dims[:-1])
+        variance = ops.mean(t, ops.power(t, ops.add(t, wide, mean)), x.dims[:-1])
+        rate = ops.unary(t, "rsqrt", ops.unary(t, "add", variance, keeps="nothing"), keeps="output")
+        normal = ops.mul(t, ops.add(t, wide, mean), rate)
+        return ops.cast(t, ops.mul(t, ops.cast(t, scale, FP32), normal), x.dtype)
