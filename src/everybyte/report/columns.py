@@ -1,0 +1,38 @@
+"""Aligned columns of text that fit the width of the console: the last column gives way, and no line ends in spaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.text import Text
+
+GAP = 2
+"""Spaces between columns."""
+
+Cell = Text | str
+
+
+def columns(rows: Iterable[Sequence[Cell]], justify: str, width: int, indent: int = 0) -> Text:
+    """The rows one below the other. `justify` has one letter a column: l or r. The last column is cut with an ellipsis where the width ends."""
+    table = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
+    widths = [max((row[i].cell_len for row in table if i < len(row)), default=0) for i in range(len(justify))]
+    lines = Text("\n").join(_line(row, justify, widths, width, indent) for row in table)
+    lines.no_wrap = True
+    lines.overflow = "crop"
+    return lines
+
+
+def _line(row: list[Text], justify: str, widths: list[int], width: int, indent: int) -> Text:
+    line = Text(" " * indent)
+    for i, cell in enumerate(row):
+        last = i == len(row) - 1
+        pad = " " * (widths[i] - cell.cell_len)
+        shown = cell.copy()
+        if last:
+            room = width - line.cell_len
+            shown.truncate(max(room - (len(pad) if justify[i] == "r" else 0), 1), overflow="ellipsis")
+        line.append_text(Text(pad) + shown if justify[i] == "r" else shown)
+        if not last:
+            line.append((pad if justify[i] == "l" else "") + " " * GAP)
+    line.rstrip()
+    return line

@@ -1,0 +1,36 @@
+"""Where text for people goes: styled on a terminal, plain otherwise."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import IO
+
+from rich.console import Console
+
+PLAIN_WIDTH = 100
+"""Columns when nobody watches: a file or a pipe."""
+
+
+def open_console(file: IO[str] | None = None) -> Console:
+    """A console on `file` (standard output) that sends escape codes only to a terminal, and none under NO_COLOR or TERM=dumb."""
+    target = file or sys.stdout
+    on_terminal = target.isatty()
+    styled = on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return Console(
+        file=target,
+        force_terminal=styled,
+        no_color=not styled,
+        color_system="auto" if styled else None,
+        width=None if on_terminal else _plain_width(),
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=False,
+        legacy_windows=False,
+    )
+
+
+def _plain_width() -> int:
+    asked = os.environ.get("COLUMNS", "")
+    return max(40, int(asked)) if asked.isdigit() else PLAIN_WIDTH

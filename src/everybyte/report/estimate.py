@@ -1,0 +1,161 @@
+"""The answer for a person: one screen, the verdict first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from everybyte.ledger.answer import Answer, RankAnswer
+from everybyte.report.bar import bar
+from everybyte.report.columns import Cell, columns
+from everybyte.report.sums import Group, by_category, needed, place
+from everybyte.report.words import CATEGORY_STYLE, COUNTS, FIGURE_MEANING, TORCH_FIGURES, amount, count, short_size, spoken
+
+MOST_PLACES = 3
+MOST_LINES = 6
+"""Assumptions, warnings and ranks beyond these are counted, not listed, so that the screen stays one screen."""
+
+
+def show_answer(console: Console, answer: Answer, unit: str = "GiB") -> None:
+    """Prints the screen."""
+    for i, part in enumerate(screen(console, answer, unit)):
+        if i:
+            console.print()
+        console.print(part)
+
+
+def screen(console: Console, answer: Answer, unit: str = "GiB") -> Iterator[Text]:
+    """The parts of the screen, from the verdict down to what it rests on."""
+    width = console.width
+    yield Text("\n").join([verdict(answer, unit), bar(console, answer, unit)])
+    yield heading(answer)
+    yield figures(answer, unit, width)
+    if len(answer.ranks) > 1:
+        yield ranks(answer, unit, width)
+    yield categories(answer.worst, unit, width)
+    if answer.warnings:
+        yield notes("Warnings", answer.warnings, "bold yellow")
+    if answer.assumptions:
+        yield notes("Assumed", answer.assumptions, "bold")
+
+
+def heading(answer: Answer) -> Text:
+    """Name, model and the settings that shape the answer, in two or three lines."""
+    model = answer.model
+    lines = Text(answer.name or model.name, style="bold")
+    facts = [model.name] if answer.name else []
+    facts.append(f"{count(model.params)} parameters")
+    if model.active_params != model.params:
+        facts.append(f"{count(model.active_params)} active")
+    if model.trainable_params and model.trainable_params != model.params:
+        facts.append(f"{count(model.trainable_params)} trained")
+    lines.append("\n" + " · ".join(facts), style="")
+    settings = " · ".join(_settings(answer.job))
+    if settings:
+        lines.append("\n" + settings)
+    return lines
+
+
+def _settings(job: dict[str, Any]) -> Iterator[str]:
+    """The settings of the job that a reader looks for first."""
+    train, serve = job.get("train"), job.get("serve")
+    if train:
+        yield str(train.get("framework", "training"))
+        if train.get("seq_len"):
+            yield f"{train.get('micro_batch', 1)} × {train['seq_len']:,} tokens"
+        for key, head in (("precision", ""), ("optimizer", "name"), ("adapter", "kind"), ("quantization", "format"), ("recompute", "policy")):
+            value = train.get(key)
+            word = value.get(head) if isinstance(value, dict) else value
+            if word:
+                yield f"{key} {word}" if key == "recompute" else str(word) + (f" r={value['rank']}" if isinstance(value, dict) and value.get("rank") else "")
+        if train.get("attention"):
+            yield str(train["attention"])
+    elif serve:
+        yield str(serve.get("engine", "serving"))
+        weights = serve.get("weights")
+        if weights:
+            yield str(weights.get("format", "") if isinstance(weights, dict) else weights)
+        if serve.get("context"):
+            yield f"{serve.get('sequences', 1):,} × {serve['context']:,} tokens"
+    gpus = job.get("hardware", {}).get("gpus", 1)
+    if gpus > 1:
+        yield f"{gpus} GPUs"
+
+
+def verdict(answer: Answer, unit: str) -> Text:
+    """`needs 21.4 GiB of 23.6: fits, 2.2 GiB left`."""
+    figure, bytes_needed = needed(answer)
+    if answer.hardware is None or answer.fits is None:
+        text = Text(f"needs {short_size(bytes_needed, unit)}", style="bold")
+        text.append(f" ({figure}). Name a GPU for a verdict: hardware.gpu in the job, --gpu on the command line.", style="")
+        return text
+    capacity, headroom = answer.hardware.capacity, answer.headroom or 0
+    outcome = f"fits, {short_size(headroom, unit)} left" if answer.fits else f"does not fit by {short_size(-headroom, unit)}"
+    text = Text(f"needs {short_size(bytes_needed, unit)} of {amount(capacity, unit, 1)}: ", style="bold")
+    text.append(outcome, style="bold green" if answer.fits else "bold red")
+    each = "" if sum(rank.gpus for rank in answer.ranks) <= 1 else "each "
+    text.append(f"  ({each}{answer.hardware.gpu})", style="")
+    return text
+
+
+def figures(answer: Answer, unit: str, width: int) -> Text:
+    """The figures with their ranges and meaning; torch's three stand one below the other and are not added."""
+    rows: list[list[Cell]] = [[Text(word, style="dim") for word in ("figure", unit, "9 runs of 10 lie in", "")]]
+    names = [*(name for name in TORCH_FIGURES if name in answer.figures), *(name for name in answer.figures if name not in TORCH_FIGURES)]
+    for name in names:
+        between = "" if name not in answer.range else " – ".join(_figure(name, end, unit) for end in answer.range[name])
+        rows.append([name, _figure(name, answer.figures[name], unit), between, Text(FIGURE_MEANING.get(name, ""), style="dim")])
+    return columns(rows, "lrrl", width)
+
+
+def _figure(name: str, value: int, unit: str) -> str:
+    if name in COUNTS:
+        return f"{value:,}"
+    return f"{value:,} B" if name == "kv.bytes_per_token" else amount(value, unit)
+
+
+def ranks(answer: Answer, unit: str, width: int) -> Text:
+    """The kinds of rank, the one that needs most first."""
+    rows: list[list[Cell]] = [[Text(word, style="dim") for word in ("ranks", "GPUs", "allocated", "device", "peak in")]]
+    order = sorted(answer.ranks, key=lambda rank: -max((rank.figures.get(name, 0) for name in TORCH_FIGURES), default=0))
+    for rank in order[:MOST_LINES]:
+        sizes = (amount(rank.figures[name], unit) if name in rank.figures else "" for name in ("peak.allocated", "peak.device"))
+        rows.append([rank.label, str(rank.gpus), *sizes, spoken(rank.peak_phase)])
+    if len(order) > MOST_LINES:
+        rows.append([Text(f"and {len(order) - MOST_LINES} more kinds", style="dim")])
+    return columns(rows, "lrrrl", width)
+
+
+def categories(rank: RankAnswer, unit: str, width: int) -> Text:
+    """Rows by category at the peak, each with its biggest places, and the totals of all phases."""
+    groups = by_category(rank)
+    total = sum(group.bytes for group in groups)
+    title = Text.assemble(("At the peak, in ", "bold"), (spoken(rank.peak_phase), "bold underline"), (f", {unit}", "bold"))
+    rows: list[list[Cell]] = []
+    for group in groups:
+        name = Text(spoken(group.category), style=CATEGORY_STYLE[group.category])
+        share = f"{100 * group.bytes / total:.0f} %"
+        rows.append([name, amount(group.bytes, unit), share, Text(_places(group, unit), style="dim")])
+    rows.append([Text("allocated", style="bold"), Text(amount(total, unit), style="bold"), ""])
+    over_time = Text("All phases: ", style="dim")
+    over_time.append(" · ".join(f"{spoken(phase.name)} {amount(phase.allocated, unit, 1)}" for phase in rank.phases), style="dim")
+    return Text("\n").join([title, columns(rows, "lrrl", width, indent=1), over_time])
+
+
+def _places(group: Group, unit: str) -> str:
+    shown = [f"{place(entry)} {amount(entry.bytes, unit)}" for entry in group.entries[:MOST_PLACES]]
+    more = len(group.entries) - MOST_PLACES
+    return " · ".join([*shown, f"{more} more"] if more > 0 else shown)
+
+
+def notes(title: str, lines: tuple[str, ...], style: str) -> Text:
+    """Remarks below a title; beyond a few they are counted."""
+    text = Text(title, style=style)
+    for line in lines[:MOST_LINES]:
+        text.append(f"\n - {line}", style="not bold default")
+    if len(lines) > MOST_LINES:
+        text.append(f"\n   and {len(lines) - MOST_LINES} more (--json has all)", style="not bold dim")
+    return text

@@ -1,0 +1,161 @@
+"""How a row of the ledger came about: the formula in the field's letters, the numbers put in, the bytes, the source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.text import Text
+
+from everybyte.basics.errors import BadInput, did_you_mean
+from everybyte.basics.origin import Setting
+from everybyte.basics.units import show_bytes
+from everybyte.ledger.answer import Answer, RankAnswer
+from everybyte.ledger.entry import CATEGORIES, OUTSIDE_ALLOCATOR, Entry
+from everybyte.report.columns import Cell, columns
+from everybyte.report.words import CATEGORY_STYLE, spoken
+
+UNCUT = 10_000
+"""Width of lines for files and pipes, where nothing is gained by cutting a formula."""
+
+BASIS_MEANING = {
+    "exact": "exact: counted from declared tensors",
+    "formula": "formula: a published or documented rule",
+    "calibrated": "calibrated: learnt from measured runs",
+    "assumed": "assumed: taken for granted",
+}
+
+
+def find_rank(answer: Answer, label: str | None) -> RankAnswer:
+    """The kind of rank called `label`; without one the kind that needs most. Raises BadInput with the known labels."""
+    if label is None:
+        return answer.worst
+    for rank in answer.ranks:
+        if rank.label == label:
+            return rank
+    raise BadInput("--rank", f"no kind of rank is called {label!r}; there are {', '.join(rank.label for rank in answer.ranks)}")
+
+
+def find_entries(rank: RankAnswer, name: str) -> tuple[Entry, ...]:
+    """The entry called `name`, or all below it (`weights` finds `weights/...`). Raises BadInput with the nearest ids."""
+    folded = name.casefold().rstrip("/")
+    found = tuple(e for e in rank.ledger if e.id.casefold() == folded) or tuple(e for e in rank.ledger if e.id.casefold().startswith(f"{folded}/"))
+    if not found:
+        found = tuple(e for e in rank.ledger if e.category == folded.replace(" ", "_"))
+    if not found:
+        ids = [e.id for e in rank.ledger]
+        near = [i for i in ids if folded in i.casefold()][:3]
+        hint = f" (did you mean {' or '.join(near)}?)" if near else did_you_mean(name, ids)
+        raise BadInput("entry", f"the ledger has no row {name!r}{hint or '; `everybyte explain JOB` lists all rows'}")
+    return found
+
+
+def find_setting(answer: Answer, name: str) -> Setting[object] | None:
+    """The setting whose key is `name`, if there is one."""
+    return next((setting for setting in answer.settings if setting.key == name), None)
+
+
+def show_setting(console: Console, setting: Setting[object]) -> None:
+    """Prints a setting and where its value comes from."""
+    console.print(columns([["setting", Text(setting.key, style="bold")], ["value", str(setting.value)], ["origin", setting.origin]], "ll", console.width))
+
+
+def show_entries(console: Console, entries: tuple[Entry, ...], rank: RankAnswer) -> None:
+    """Prints each entry in full."""
+    for i, entry in enumerate(entries):
+        if i:
+            console.print()
+        console.print(_entry(entry, rank, console.width))
+    if len(entries) > 1:
+        console.print()
+        for phase in dict.fromkeys((rank.peak_phase, "between_steps")):
+            total = sum(e.bytes for e in entries if phase in e.phases)
+            console.print(Text(f"{len(entries)} rows, in {spoken(phase)} together {show_bytes(total)} ({total:,} bytes)", style="bold"))
+
+
+def _entry(entry: Entry, rank: RankAnswer, width: int) -> Text:
+    title = Text(entry.id, style=f"bold {CATEGORY_STYLE[entry.category]}")
+    title.append(f"  {spoken(entry.category)}", style="not bold dim")
+    rows: list[list[Cell]] = [["formula", entry.formula]]
+    numbers = entry.numbers()
+    if numbers != entry.formula:
+        rows.append(["numbers", numbers])
+    rows.append(["bytes", Text(f"{entry.bytes:,}", style="bold").append(f"  = {show_bytes(entry.bytes)}{_share(entry, rank)}", style="not bold")])
+    if entry.low is not None and entry.high is not None:
+        rows.append(["range", f"{show_bytes(entry.low)} – {show_bytes(entry.high)}"])
+    rows.append(["lives in", ", ".join(spoken(phase) for phase in entry.phases)])
+    rows.append(["known", BASIS_MEANING[entry.basis]])
+    rows.append(["source", entry.source])
+    body = Text("\n").join(_wrapped(name if isinstance(name, str) else name.plain, value, width) for name, value in rows)
+    return Text("\n").join([title, body])
+
+
+def _wrapped(name: str, value: Cell, width: int) -> Text:
+    """A named line that goes on below itself where it is longer than the console."""
+    lead = f"  {name:<9}"
+    text = value if isinstance(value, Text) else Text(value)
+    room = max(width - len(lead), 20)
+    lines = _split(text, room)
+    out = Text(lead, style="dim").append_text(Text("\n" + " " * len(lead)).join(lines))
+    out.no_wrap = True
+    return out
+
+
+def _split(text: Text, room: int) -> list[Text]:
+    """The text in pieces of at most `room` cells, broken at spaces where there are any."""
+    pieces = []
+    rest = text
+    while rest.cell_len > room:
+        cut = rest.plain.rfind(" ", 0, room + 1)
+        cut = cut if cut > 0 else room
+        pieces.append(rest[:cut])
+        rest = rest[cut:]
+        while rest.plain.startswith(" "):
+            rest = rest[1:]
+    return [*pieces, rest]
+
+
+def _share(entry: Entry, rank: RankAnswer) -> str:
+    if rank.peak_phase not in entry.phases or entry.category in OUTSIDE_ALLOCATOR:
+        return ""
+    total = sum(e.bytes for e in rank.ledger if rank.peak_phase in e.phases and e.category not in OUTSIDE_ALLOCATOR)
+    return f", {100 * entry.bytes / total:.1f} % of the peak in {spoken(rank.peak_phase)}" if total else ""
+
+
+def show_ledger(console: Console, answer: Answer, rank: RankAnswer) -> None:
+    """Prints the whole ledger of one kind of rank by category, each row with its formula and numbers, then the settings and their origins."""
+    console.print(Text(f"Ledger of {rank.label} ({rank.gpus} GPU{'s' if rank.gpus != 1 else ''}), peak in {spoken(rank.peak_phase)}", style="bold"))
+    if len(answer.ranks) > 1:
+        others = ", ".join(other.label for other in answer.ranks if other is not rank)
+        console.print(Text(f"--rank shows another kind: {others}", style="dim"))
+    width = console.width if console.is_terminal else UNCUT
+    for block in _blocks(rank, width):
+        console.print()
+        console.print(block, soft_wrap=True)
+    if answer.settings:
+        console.print()
+        console.print(Text("Settings and where they come from", style="bold"))
+        rows: list[list[Cell]] = [[setting.key, _value(setting.value), Text(setting.origin, style="dim")] for setting in answer.settings]
+        console.print(columns(rows, "lll", width, indent=1), soft_wrap=True)
+
+
+def _blocks(rank: RankAnswer, width: int) -> Iterator[Text]:
+    for category in CATEGORIES:
+        entries = [e for e in rank.ledger if e.category == category]
+        if entries:
+            title = Text(spoken(category), style=f"bold {CATEGORY_STYLE[category]}")
+            rows: list[list[Cell]] = []
+            for e in sorted(entries, key=lambda e: -e.bytes):
+                mark = Text("peak" if rank.peak_phase in e.phases else "", style="dim")
+                rows.append([e.id, show_bytes(e.bytes), mark, _equation(e)])
+            yield Text("\n").join([title, columns(rows, "lrll", width, indent=1)])
+
+
+def _equation(entry: Entry) -> Text:
+    text = Text(entry.formula)
+    numbers = entry.numbers()
+    return text.append(f" = {numbers}", style="dim") if numbers != entry.formula else text
+
+
+def _value(value: object) -> str:
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else "none" if value is None else str(value)

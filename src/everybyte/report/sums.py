@@ -1,0 +1,43 @@
+"""The rows of a ledger summed for the eye: by category and place at the peak, and the steps from allocated to device."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from everybyte.ledger.answer import Answer, RankAnswer
+from everybyte.ledger.entry import CATEGORIES, OUTSIDE_ALLOCATOR, Category, Entry
+
+
+class Group(NamedTuple):
+    """A category with its entries, the largest first."""
+
+    category: Category
+    bytes: int
+    entries: tuple[Entry, ...]
+
+
+def by_category(rank: RankAnswer) -> list[Group]:
+    """What lives inside the allocator in the peak phase, by category, the largest first. The groups add up to the phase's total."""
+    living = [e for e in rank.ledger if rank.peak_phase in e.phases and e.category not in OUTSIDE_ALLOCATOR and e.bytes]
+    groups = []
+    for category in CATEGORIES:
+        entries = sorted((e for e in living if e.category == category), key=lambda e: -e.bytes)
+        if entries:
+            groups.append(Group(category, sum(e.bytes for e in entries), tuple(entries)))
+    return sorted(groups, key=lambda group: -group.bytes)
+
+
+def needed(answer: Answer) -> tuple[str | None, int]:
+    """(figure, bytes) that the verdict rests on: what the device shows, else the narrower figure that is known."""
+    figures = answer.figures
+    if answer.hardware is not None and answer.headroom is not None:
+        amount = answer.hardware.capacity - answer.headroom
+        return next((name for name, value in figures.items() if value == amount and name.startswith("peak.")), None), amount
+    name = next((name for name in ("peak.device", "peak.reserved", "peak.allocated") if name in figures), None)
+    return name, figures[name] if name else 0
+
+
+def place(entry: Entry) -> str:
+    """Where the bytes of an entry are: its id without the leading group."""
+    head, _, rest = entry.id.partition("/")
+    return rest or head

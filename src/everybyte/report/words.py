@@ -1,0 +1,70 @@
+"""How categories, figures and sizes are called and shown to people. Sizes carry their unit; GiB is 2^30."""
+
+from __future__ import annotations
+
+from everybyte.basics.units import UNITS
+from everybyte.ledger.entry import Category
+
+CATEGORY_STYLE: dict[Category, str] = {
+    "parameter": "blue", "gradient": "cyan", "optimizer_state": "magenta", "activation": "green", "input": "bright_green", "temporary": "yellow",
+    "autograd_detail": "bright_yellow", "kv_cache": "green", "state": "bright_green", "comm_buffer": "bright_cyan", "workspace": "bright_magenta",
+    "context": "bright_black", "graph_pool": "bright_blue", "fragmentation": "white", "unknown": "red",
+}  # fmt: skip
+
+TORCH_FIGURES = ("peak.allocated", "peak.reserved", "peak.device")
+"""What each counts is in `FIGURE_MEANING`; they are never added to one another."""
+
+FIGURE_MEANING: dict[str, str] = {
+    "peak.allocated": "tensors at the highest instant (max_memory_allocated)",
+    "peak.reserved": "torch's caching allocator (max_memory_reserved)",
+    "peak.device": "the whole process, as nvidia-smi shows it",
+    "static.allocated": "tensors between two steps",
+    "weights": "weights on this GPU",
+    "kv.bytes_per_token": "cache of one token",
+    "kv.bytes": "cache allocated up front",
+    "kv.pool": "room for the cache",
+    "kv.tokens": "tokens that the cache holds",
+    "kv.blocks": "pages of the cache",
+    "kv.block_size": "tokens a page",
+    "kv.concurrency": "sequences at full context",
+    "kv.swa_bytes": "sliding-window part of the cache",
+    "state.bytes": "recurrent state",
+    "activation_peak": "activations at the profiled peak",
+    "non_torch": "outside torch",
+    "cuda_graphs": "captured CUDA graphs",
+    "compute_buffer": "compute buffer",
+    "file_bytes": "size of the weights file",
+    "host.bytes": "host memory a node",
+}
+
+COUNTS = frozenset({"kv.tokens", "kv.blocks", "kv.block_size", "kv.concurrency"})
+"""Figures that are no sizes."""
+
+
+def amount(n: int, unit: str = "GiB", digits: int = 2) -> str:
+    """`21.40`: n bytes in a unit, without its name. What would round to nothing is `<0.01`."""
+    if unit == "B":
+        return f"{n:,}"
+    text = f"{n / UNITS[unit]:,.{digits}f}"
+    least = f"{10**-digits:.{digits}f}"
+    return f"<{least}" if n > 0 and float(text.replace(",", "")) == 0 else text
+
+
+def short_size(n: int, unit: str = "GiB") -> str:
+    """`21.4 GiB`; a small size in MiB, so that it does not become nothing."""
+    if unit == "GiB" and abs(n) < UNITS["GiB"] // 10:
+        return f"{n / UNITS['MiB']:,.0f} MiB"
+    return f"{amount(n, unit, digits=1)} {unit}"
+
+
+def count(n: int) -> str:
+    """`8.03 B`, `41.9 M`: a number of parameters."""
+    for name, size in (("T", 10**12), ("B", 10**9), ("M", 10**6), ("k", 10**3)):
+        if n >= size:
+            return f"{n / size:.3g} {name}"
+    return str(n)
+
+
+def spoken(name: str) -> str:
+    """`optimizer_state` -> `optimizer state`."""
+    return name.replace("_", " ")
