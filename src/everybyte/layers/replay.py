@@ -50,6 +50,13 @@ class Tally:
     output: Size
     forward_events: tuple[Event, ...]
     backward_events: tuple[Event, ...]
+    start: Storage
+    """The hidden states that the layer is given: an earlier layer's output."""
+    end: Storage
+    incoming: Storage | None
+    """The gradient of the output that backward is given."""
+    outgoing: Storage | None
+    """The gradient of the input that backward leaves behind."""
 
 
 class _Living:
@@ -127,7 +134,9 @@ def run_backward(tape: Tape, output: Value, gradient: Storage | None, living: _L
                 living.drop((storage,))
         still = set(arrived.values()) | held
         living.drop(s for s in incoming if s not in still)
-    return next(iter(arrived.values()), None)
+    left = next(iter(arrived.values()), None)
+    living.drop(s for s in held if s is not left)
+    return left
 
 
 def _backward_step(step: Step, incoming: list[Storage], arrived: dict[Value, Storage], living: _Living, held: set[Storage], keep_gradients: bool) -> None:
@@ -178,11 +187,15 @@ def tally(tape: Tape, start: Value, output: Value, recompute: Recompute = "none"
     left = tuple(s for s in first.alive if s in kept)
     first.drop(s for s in first.alive.copy() if s.cached and s not in kept)
     second, gradients = _Living(), ZERO
+    incoming = outgoing = None
     if trains:
-        gradients = _replay_backward(tape, start, output, recompute, second, left, saved | pinned, keep_gradients, is_last)
+        if not is_last and output.grad:
+            incoming = Storage(output.storage.size, tape.path, "gradient of output", output.dims, output.dtype, role="autograd_detail")
+        outgoing = _replay_backward(tape, start, output, recompute, second, left, saved | pinned, keep_gradients, incoming)
+        gradients = Size.total(m.size for step in tape.steps for m in step.made if m.to.storage.weight and m.size is not None)
     return Tally(
         left, cached, tuple(first.instants), tuple(second.instants), gradients, Size.total(s.size for s in left), Size.total(s.size for s in cached),
-        output.storage.size, tuple(first.events), tuple(second.events),
+        output.storage.size, tuple(first.events), tuple(second.events), start.storage, output.storage, incoming, outgoing,
     )  # fmt: skip
 
 
@@ -195,12 +208,9 @@ def _replay_backward(
     left: tuple[Storage, ...],
     saved: set[Storage],
     keep_gradients: bool,
-    is_last: bool,
-) -> Size:
-    """Backward of a layer, with its forward run again before it if it is recomputed. Returns the bytes of the weights' gradients."""
-    incoming = None
-    if not is_last and output.grad:
-        incoming = Storage(output.storage.size, tape.path, "gradient of output", output.dims, output.dtype, role="autograd_detail")
+    incoming: Storage | None,
+) -> Storage | None:
+    """Backward of a layer, with its forward run again before it if it is recomputed. Returns the gradient of its input."""
     held = set(tape.pinned)
     living.add(left)
     if incoming is not None:
@@ -215,5 +225,4 @@ def _replay_backward(
             held |= {incoming} if incoming is not None else set()
         elif output.storage not in saved:
             living.drop((output.storage,))
-    run_backward(tape, output, incoming, living, held, keep_gradients)
-    return Size.total(m.size for step in tape.steps for m in step.made if m.to.storage.weight and m.size is not None)
+    return run_backward(tape, output, incoming, living, held, keep_gradients)

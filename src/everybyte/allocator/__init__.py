@@ -1,0 +1,1 @@
+"""Allocators that are replayed, not fitted."""

@@ -1,0 +1,61 @@
+"""Bytes of weights in packed formats: each matrix is several tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from everybyte.basics.citation import Citation
+from everybyte.basics.dtypes import DTYPES
+from everybyte.basics.errors import Unsupported
+from everybyte.basics.units import ceil_div
+from everybyte.layers.setup import Packed
+
+BNB = Citation("bitsandbytes functional.py quantize_4bit, autograd/_functions.py; equal to the byte on three shapes (tests/oracle)")
+GPTQ = Citation("AutoGPTQ qlinear modules: qweight, qzeros, scales (fp16), g_idx (int32)")
+AWQ = Citation("AutoAWQ WQLinear: qweight, qzeros, scales (fp16)")
+
+
+def bitsandbytes_4bit(packed: Packed, rows: int, cols: int) -> list[int]:
+    """NF4 or FP4: two numbers a byte, one fp32 absmax a block, a code table of 16 fp32; with double quantisation the absmax are
+    8 bit with one fp32 for 256 of them, a second code table of 256 fp32 and an offset."""
+    numbers = rows * cols
+    blocks = ceil_div(numbers, packed.group_size)
+    data = [ceil_div(numbers, 2)]
+    if packed.double:
+        return [*data, blocks, 4 * ceil_div(blocks, 256), 16 * 4, 256 * 4, 4]
+    return [*data, 4 * blocks, 16 * 4]
+
+
+def bitsandbytes_int8(packed: Packed, rows: int, cols: int) -> list[int]:
+    """LLM.int8: one byte a number and one fp32 scale a row of the output."""
+    return [rows * cols, 4 * rows]
+
+
+def gptq(packed: Packed, rows: int, cols: int) -> list[int]:
+    """Packed numbers and zeros in int32 words, fp16 scales of each group of inputs, the group of each input."""
+    groups = ceil_div(cols, packed.group_size) if packed.group_size > 0 else 1
+    return [rows * cols * packed.bits // 8, groups * rows * packed.bits // 8, groups * rows * 2, cols * 4]
+
+
+def awq(packed: Packed, rows: int, cols: int) -> list[int]:
+    """As GPTQ without the group of each input."""
+    return gptq(packed, rows, cols)[:3]
+
+
+def blockwise(packed: Packed, rows: int, cols: int) -> list[int]:
+    """A number format with its scales inside (fp8, mxfp4, nvfp4, GGUF types)."""
+    return [DTYPES[packed.format].nbytes(rows * cols)]
+
+
+FORMATS: dict[str, tuple[Callable[[Packed, int, int], list[int]], Citation]] = {
+    "nf4": (bitsandbytes_4bit, BNB), "fp4": (bitsandbytes_4bit, BNB), "int8": (bitsandbytes_int8, BNB), "gptq": (gptq, GPTQ), "awq": (awq, AWQ),
+    **{name: (blockwise, DTYPES[name].source) for name in ("fp8", "mxfp8", "mxfp4", "nvfp4")},
+}  # fmt: skip
+"""Format -> sizes of its tensors for a matrix of rows × cols, and the source."""
+
+
+def packed_tensors(packed: Packed, rows: int, cols: int, path: str = "train.quantization.format") -> list[int]:
+    """Bytes of each tensor that stands for a packed matrix. Raises Unsupported for an unknown format."""
+    if packed.format not in FORMATS:
+        raise Unsupported(path, f"{packed.format!r} is not supported here; supported are {', '.join(sorted(FORMATS))}")
+    return FORMATS[packed.format][0](packed, rows, cols)

@@ -1,0 +1,63 @@
+"""Everything that decides what a training step holds, chosen by an engine from a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from everybyte.basics.dtypes import BF16, FP32, DType
+from everybyte.layers.replay import Recompute
+from everybyte.layers.setup import Setup
+from everybyte.layers.size import Batch
+from everybyte.rules.optimizer import OptimizerPlan
+
+
+@dataclass(frozen=True, slots=True)
+class RecomputePlan:
+    """Which blocks drop their activations. `every` k: each k-th block is recomputed."""
+
+    mode: Recompute = "none"
+    every: int = 1
+
+    def of(self, index: int) -> Recompute:
+        """The mode of the block with this index."""
+        return self.mode if self.mode != "none" and index % self.every == 0 else "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A training step on one GPU."""
+
+    setup: Setup
+    batch: Batch
+    optimizer: OptimizerPlan = field(default_factory=OptimizerPlan)
+    recompute: RecomputePlan = field(default_factory=RecomputePlan)
+    gradient: DType | None = None
+    """Type of the gradients; None: that of each parameter."""
+    stream: DType = BF16
+    """Type of the first hidden states."""
+    gradients_live: Literal["backward", "always", "never"] = "backward"
+    """backward: from their making to the end of the step; always: through forward as well (accumulation, or zeroed instead of freed);
+    never: each is used up at once (optimizer in backward)."""
+    gradients_between: bool = False
+    """Gradients stay allocated between two steps."""
+    batch_bytes_per_token: int = 24
+    """ids, labels and mask as int64."""
+    handles: int = 2
+    """cuBLAS handles: forward's thread and autograd's."""
+    images: int = 0
+    """Items that go through a tower in a micro-batch."""
+
+    @property
+    def stepped(self) -> DType | None:
+        """Type of the tensors that the optimizer steps; None: the weights' own."""
+        return self.optimizer.master
+
+
+PRECISIONS: dict[str, tuple[DType, DType | None, DType | None]] = {
+    "fp32": (FP32, None, None),
+    "bf16": (BF16, None, None),
+    "bf16-mixed": (FP32, BF16, None),
+    "bf16-master": (BF16, None, FP32),
+}
+"""precision -> (weights, autocast type, master copy); fp16 forms are the same with fp16."""

@@ -1,0 +1,193 @@
+"""The course of a training step: which bytes live at the highest instant of each phase.
+
+A network is a row of segments. In forward a segment runs on top of what all earlier ones keep; in backward on top of what the earlier ones
+keep and of the gradients that the later ones made. Sizes are linear in the batch, so each segment offers a few candidate instants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from everybyte.basics.dtypes import DType
+from everybyte.layers.network import Network, write
+from everybyte.layers.replay import Instant, Recompute, Tally
+from everybyte.layers.setup import Setup
+from everybyte.layers.size import TOKENS, Batch, Point
+from everybyte.layers.tape import Role, Storage
+from everybyte.ledger.build import Line, plain
+from everybyte.ledger.entry import Category
+from everybyte.models.count import parts
+from everybyte.rules.recipe import Recipe, RecomputePlan
+from everybyte.rules.texts import group, storages_text
+
+AUTOGRAD = "operations of the layer in the order of its forward; what autograd keeps of each (pytorch tools/autograd/derivatives.yaml)"
+CATEGORY: dict[Role, Category] = {"activation": "activation", "temporary": "temporary", "autograd_detail": "autograd_detail", "gradient": "gradient"}
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """`copies` equal layers in a row."""
+
+    label: str
+    copies: int
+    tally: Tally
+    last_label: str
+    tower: str = ""
+
+
+@lru_cache(maxsize=256)
+def segments(network: Network, setup: Setup, recompute: RecomputePlan, stream: DType, keep_gradients: bool) -> tuple[Segment, ...]:
+    """The network as a row of segments, each worked out for this setup."""
+    found: list[Segment] = []
+    kind, tower = stream, None
+    trains = setup.grad
+    for part in parts(network):
+        if part.tower != tower:
+            kind, tower = stream, part.tower
+        dims = (TOKENS,) if part.label == "embed" else part.dims
+        is_head = part.label == "head"
+        keeps = keep_gradients and not (network.tied and part.label == "embed")
+        for label, count, mode in _modes(part.label, part.copies, recompute if "." in part.label else RecomputePlan()):
+            kind = _append(found, part.layer, setup, dims, kind, (label, count), mode, keeps, is_last=is_head and trains, tower=part.tower)
+    return tuple(found)
+
+
+def _modes(label: str, copies: int, recompute: RecomputePlan) -> Iterator[tuple[str, int, Recompute]]:
+    """A run split where the way of recomputing changes."""
+    if recompute.mode == "none" or recompute.every == 1 or copies == 1:
+        yield label, copies, recompute.mode
+        return
+    name, _, first = label.rpartition(".")
+    start = int(first.split("-")[0])
+    for index in range(copies):
+        yield f"{name}.{start + index}", 1, recompute.of(start + index)
+
+
+def _append(
+    found: list[Segment],
+    layer: object,
+    setup: Setup,
+    dims: tuple,  # type: ignore[type-arg]
+    kind: DType,
+    run: tuple[str, int],
+    mode: Recompute,
+    keeps: bool,
+    *,
+    is_last: bool,
+    tower: str,
+) -> DType:
+    """Adds a run; where the first layer changes the type of the hidden states, the others start from that type."""
+    label, left = run
+    name, _, numbers = label.rpartition(".")
+    last = f"{name}.{numbers.split('-')[-1]}" if name else label
+    while left:
+        written = write(layer, setup, dims, kind, mode, keeps, is_last)
+        count = left if written.out_dtype == kind else 1
+        found.append(Segment(label, count, written.tally, last, tower))
+        kind, left = written.out_dtype, left - count
+    return kind
+
+
+@dataclass(frozen=True, slots=True)
+class Summit:
+    """The highest instant of a phase: bytes of the step's own tensors, and what they are."""
+
+    bytes: int
+    segment: int
+    """Index of the segment that runs."""
+    before: int
+    """How many copies of that segment ran before."""
+    instant: Instant
+    backward: bool
+
+
+class Course:
+    """A step of one recipe: the summits of its phases."""
+
+    def __init__(self, network: Network, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self.keep_gradients = recipe.gradients_live == "backward"
+        self.row = segments(network, recipe.setup, recipe.recompute, recipe.stream, self.keep_gradients)
+        self.points = {"": Point(recipe.batch)}
+        for tower in network.towers:
+            items = recipe.images or recipe.batch.b
+            length = tower.tokens_per_item or recipe.batch.s
+            self.points[tower.name] = Point(Batch(items, length, length))
+        self.point = self.points[""]
+        self.kept = [s.tally.kept_size.at(self.points[s.tower]) for s in self.row]
+        self.cached = [s.tally.cached_size.at(self.points[s.tower]) for s in self.row]
+        self.gradients = [s.tally.weight_gradients.at(self.point) if self.keep_gradients else 0 for s in self.row]
+
+    def _best(self, index: int, backward: bool) -> tuple[int, Instant] | None:
+        tally, point = self.row[index].tally, self.points[self.row[index].tower]
+        found = tally.backward if backward else tally.forward
+        return max(((i.size.at(point), i) for i in found), key=lambda pair: pair[0], default=None)
+
+    def forward(self, first: int, last: int) -> Summit:
+        """The highest instant of forward over segments first..last (exclusive)."""
+        before = sum(s.copies * (k + c) for s, k, c in zip(self.row[:first], self.kept, self.cached, strict=False))
+        best = Summit(0, first, 0, Instant(self.row[first].tally.kept_size, ()), backward=False)
+        for index in range(first, last):
+            copies = self.row[index].copies
+            one = self.kept[index] + self.cached[index]
+            found = self._best(index, backward=False)
+            if found is not None and before + (copies - 1) * one + found[0] > best.bytes:
+                best = Summit(before + (copies - 1) * one + found[0], index, copies - 1, found[1], backward=False)
+            before += copies * one
+        return best
+
+    def backward(self, first: int, last: int) -> Summit:
+        """The highest instant of backward over segments first..last (exclusive)."""
+        best = Summit(0, first, 0, Instant(self.row[first].tally.kept_size, ()), backward=True)
+        for index in range(first, last):
+            found = self._best(index, backward=True)
+            if found is None:
+                continue
+            copies = self.row[index].copies
+            earlier = sum(s.copies * k for s, k in zip(self.row[:index], self.kept, strict=False))
+            later = sum(s.copies * g for s, g in zip(self.row[index + 1 :], self.gradients[index + 1 :], strict=True))
+            for before in {0, copies - 1}:
+                height = earlier + before * self.kept[index] + later + (copies - 1 - before) * self.gradients[index] + found[0]
+                if height > best.bytes:
+                    best = Summit(height, index, before, found[1], backward=True)
+        return best
+
+    def lines(self, summit: Summit) -> Iterator[Line]:
+        """The rows of the step's own tensors at a summit."""
+        for index, segment in enumerate(self.row):
+            ran = segment.copies if index < summit.segment else (summit.before if index == summit.segment else 0)
+            if ran:
+                yield from self._stored(segment, segment.tally.kept, ran, "activations")
+                if not summit.backward:
+                    yield from self._stored(segment, segment.tally.cached, ran, "autocast")
+            undone = segment.copies if index > summit.segment else (segment.copies - 1 - summit.before if index == summit.segment else 0)
+            if summit.backward and undone and self.gradients[index]:
+                yield self._made_gradients(segment, undone, self.gradients[index])
+        yield from self._working(summit)
+
+    def _stored(self, segment: Segment, storages: tuple[Storage, ...], copies: int, name: str) -> Iterator[Line]:
+        point = self.points[segment.tower]
+        for module, members in group(storages).items():
+            size = copies * sum(s.size.at(point) for s in members)
+            yield Line(f"{name}/{segment.label}/{module}", "activation", size, lambda m=members, p=point: storages_text(m, copies, p.batch), AUTOGRAD)  # type: ignore[misc]
+
+    def _made_gradients(self, segment: Segment, copies: int, one: int) -> Line:
+        return Line(f"gradients/{segment.label}", "gradient", copies * one, plain(f"{copies}·g", g=one), "gradients of the layers whose backward has run")
+
+    def _working(self, summit: Summit) -> Iterator[Line]:
+        """The tensors of the layer that runs, by module and role."""
+        segment = self.row[summit.segment]
+        point = self.points[segment.tower]
+        by_role: dict[tuple[Role, str], list[Storage]] = {}
+        for module, members in group(summit.instant.held).items():
+            for storage in members:
+                by_role.setdefault((storage.role, module), []).append(storage)
+        label = segment.last_label if summit.before else segment.label.split("-")[0]
+        for (role, module), members in by_role.items():
+            size = sum(s.size.at(point) for s in members)
+            kept = tuple(members)
+            yield Line(f"working/{label}/{module}", CATEGORY[role], size, lambda m=kept: storages_text(m, 1, point.batch), AUTOGRAD)  # type: ignore[misc]
+
+

@@ -1,0 +1,97 @@
+"""A training step on one GPU: from a recipe to the ledger of its phases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from everybyte.layers.network import Network
+from everybyte.ledger.build import Line, build, plain
+from everybyte.ledger.entry import Phase
+from everybyte.ledger.ledger import Ledger
+from everybyte.rules.overhead import workspace_line
+from everybyte.rules.recipe import Recipe
+from everybyte.rules.static import gradient_lines, state_lines, trained, weight_lines
+from everybyte.rules.step import Course, Summit
+
+FOREACH = "pytorch torch/optim: temporaries of the step, counted on the CPU (tests/oracle)"
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """The summits of a step and what lives beside them."""
+
+    network: Network
+    recipe: Recipe
+    compute_capability: str
+    course: Course
+    extra: tuple[Line, ...] = ()
+    """Rows of the engine that live all the time."""
+
+    def static(self) -> list[Line]:
+        """Rows that live in every phase of a steady step."""
+        recipe = self.recipe
+        batch = recipe.batch
+        tokens = batch.b * batch.s
+        size = recipe.batch_bytes_per_token * tokens
+        return [
+            *weight_lines(self.network, recipe.setup),
+            *state_lines(self.network, recipe.setup, recipe.optimizer),
+            workspace_line(self.compute_capability, recipe.handles),
+            Line("input/batch", "input", size, plain("w·n", w=recipe.batch_bytes_per_token, n=tokens), "ids, labels and mask of the last batch, int64"),
+            *self.extra,
+        ]
+
+    def gradients(self) -> list[Line]:
+        """Gradients of all trained parameters, where the recipe lets them live."""
+        if self.recipe.gradients_live == "never":
+            return []
+        return list(gradient_lines(self.network, self.recipe.setup, self.recipe.gradient))
+
+    def step_temporaries(self) -> list[Line]:
+        """What the optimizer's step makes for a moment."""
+        recipe = self.recipe
+        total = trained(self.network, recipe.setup, recipe.gradient, recipe.stepped)
+        size = recipe.optimizer.temporary_bytes(total.weight_bytes, total.largest_bytes)
+        text = plain("k·W", W=total.weight_bytes) if recipe.optimizer.impl == "foreach" else plain("k·w_max", w_max=total.largest_bytes)
+        return [Line("temporaries/optimizer", "temporary", size, text, f"{recipe.optimizer.rule.citation}; {FOREACH}", "formula")]
+
+    def summits(self) -> dict[Phase, Summit]:
+        """The highest instants of forward, loss and backward."""
+        row = self.course.row
+        head = len(row) - 1 if row[-1].label == "head" else len(row)
+        found: dict[Phase, Summit] = {"forward": self.course.forward(0, head)}
+        if head < len(row):
+            found["loss"] = max(self.course.forward(head, len(row)), self.course.backward(head, len(row)), key=lambda s: s.bytes)
+        found["backward"] = self.course.backward(0, head)
+        return found
+
+    def phases(self) -> dict[Phase, Iterable[Line]]:
+        """The rows of each phase of a steady step, in the order of time."""
+        static, gradients = self.static(), self.gradients()
+        always = gradients if self.recipe.gradients_live == "always" else []
+        found: dict[Phase, Iterable[Line]] = {}
+        for phase, summit in self.summits().items():
+            found[phase] = [*static, *always, *self.course.lines(summit)]
+        found["optimizer"] = [*static, *gradients, *self.step_temporaries()]
+        found["between_steps"] = [*static, *(gradients if self.recipe.gradients_between else [])]
+        return found
+
+    def ledger(self) -> Ledger:
+        """All rows."""
+        return build(self.phases())
+
+    def totals(self) -> dict[Phase, int]:
+        """Bytes of each phase without writing rows."""
+        static = sum(line.bytes for line in self.static())
+        gradients = sum(line.bytes for line in self.gradients())
+        always = gradients if self.recipe.gradients_live == "always" else 0
+        found: dict[Phase, int] = {phase: static + always + summit.bytes for phase, summit in self.summits().items()}
+        found["optimizer"] = static + gradients + sum(line.bytes for line in self.step_temporaries())
+        found["between_steps"] = static + (gradients if self.recipe.gradients_between else 0)
+        return found
+
+
+def training(network: Network, recipe: Recipe, compute_capability: str, extra: tuple[Line, ...] = ()) -> Training:
+    """A training step of `recipe` on a device."""
+    return Training(network, recipe, compute_capability, Course(network, recipe), extra)
