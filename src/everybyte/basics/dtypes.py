@@ -38,6 +38,7 @@ def _plain(name: str, size: int) -> DType:
 FP64, FP32, TF32 = _plain("fp64", 8), _plain("fp32", 4), _plain("tf32", 4)
 BF16, FP16, FP8 = _plain("bf16", 2), _plain("fp16", 2), _plain("fp8", 1)
 INT64, INT32, INT16, INT8, UINT8, BOOL = (_plain(n, s) for n, s in (("int64", 8), ("int32", 4), ("int16", 2), ("int8", 1), ("uint8", 1), ("bool", 1)))
+UINT64, UINT32, UINT16, COMPLEX64 = (_plain(n, s) for n, s in (("uint64", 8), ("uint32", 4), ("uint16", 2), ("complex64", 8)))
 
 _GGML_BLOCKS = {
     "q1_0": (128, 18), "q2_0": (64, 18), "q4_0": (32, 18), "q4_1": (32, 20), "q5_0": (32, 22), "q5_1": (32, 24), "q8_0": (32, 34), "q8_1": (32, 36),
@@ -49,7 +50,8 @@ _GGML_BLOCKS = {
 DTYPES: dict[str, DType] = {
     t.name: t
     for t in (
-        FP64, FP32, TF32, BF16, FP16, FP8, INT64, INT32, INT16, INT8, UINT8, BOOL,
+        FP64, FP32, TF32, BF16, FP16, FP8, INT64, INT32, INT16, INT8, UINT8, BOOL, UINT64, UINT32, UINT16, COMPLEX64,
+        DType("e8m0", 1, 1, _OCP), DType("fp6", 4, 3, _OCP),
         DType("mxfp8", 32, 33, _OCP), DType("mxfp4", 32, 17, _OCP),
         DType("nvfp4", 16, 9, Citation("NVIDIA NVFP4: 16 elements share one E4M3 scale; the fp32 scale of a tensor is counted apart")),
         DType("int4", 2, 1), DType("fp4", 2, 1), DType("nf4", 2, 1),
