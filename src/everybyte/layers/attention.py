@@ -62,6 +62,14 @@ class Attention:
     qk_norm_style: str = "llama"
     softcap: bool = False
     sinks: bool = False
+    """One learned logit a head joins the scores (gpt-oss)."""
+    v_dim: int = 0
+    """Width of a value head where it differs from head_dim."""
+    gate: str = ""
+    """What scales the result before the last projection, through a sigmoid: `joined`, made by q_proj beside the queries (Qwen3-Next);
+    else the name of a projection to one number a head (Step 3.5)."""
+    complex_rope: bool = False
+    """Rotation as a product of complex numbers in fp32 (Llama 4, DeepSeek-V2)."""
     window: int = 0
     dropout: float = 0.0
     out_dropout: float = 0.0
@@ -69,13 +77,22 @@ class Attention:
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, h) -> (n, h)."""
-        sizes = Heads(self.heads, self.kv_heads, self.head_dim, self.head_dim)
-        q, k, v = self._project(t, x, sizes)
+        sizes = Heads(self.heads, self.kv_heads, self.head_dim, self.v_dim or self.head_dim)
+        gate = None
+        if self.gate == "joined":
+            q, k, v, gate = self._project_gated(t, x, sizes)
+        else:
+            q, k, v = self._project(t, x, sizes)
+            gate = linear(t, x, self.gate, Dim("a", self.heads)) if self.gate else None
         if self.rope:
-            q, k = rotary(t, q), rotary(t, k)
+            turn = rotary_complex if self.complex_rope else rotary
+            q, k = turn(t, q), turn(t, k)
         t.cache("kv", "key", (sizes.k_width,))
         t.cache("kv", "value", (sizes.v_width,))
-        out = attend(t, q, k, v, sizes, dropout=self.dropout, softcap=self.softcap, sinks=self.sinks)
+        sinks = t.parameter("sinks", (Dim("a", self.heads),)) if self.sinks else None
+        out = attend(t, q, k, v, sizes, dropout=self.dropout, softcap=self.softcap, sinks=sinks)
+        if gate is not None:
+            out = ops.mul(t, out, ops.unary(t, "sigmoid", gate, keeps="output"))
         out = linear(t, out, self.names[3], Dim("h", self.hidden), bias=self.out_bias)
         return ops.dropout(t, out, self.out_dropout)
 
@@ -88,12 +105,24 @@ class Attention:
         else:
             q = linear(t, x, self.names[0], width_q, bias=self.qkv_bias)
             k = linear(t, x, self.names[1], width_k, bias=self.qkv_bias)
-            v = linear(t, x, self.names[2], width_k, bias=self.qkv_bias)
+            v = linear(t, x, self.names[2], sizes.v_width, bias=self.qkv_bias)
+        return (*self._normalize(t, q, k), v)
+
+    def _project_gated(self, t: Tape, x: Value, sizes: Heads) -> tuple[Value, Value, Value, Value]:
+        """q_proj makes each head's query and gate; the gate is copied into its own order."""
+        both = linear(t, x, self.names[0], Dim("2A", 2 * sizes.q_width.size), bias=self.qkv_bias)
+        q, gate = ops.split(t, both, [(x.dims[0], sizes.q_width)] * 2)
+        gate = ops.contiguous(t, gate)
+        k = linear(t, x, self.names[1], sizes.k_width, bias=self.qkv_bias)
+        q, k = self._normalize(t, q, k)
+        return q, k, linear(t, x, self.names[2], sizes.v_width, bias=self.qkv_bias), gate
+
+    def _normalize(self, t: Tape, q: Value, k: Value) -> tuple[Value, Value]:
         if self.qk_norm == "all":
-            return rms_norm(t, q, "q_norm", style=self.qk_norm_style), rms_norm(t, k, "k_norm", style=self.qk_norm_style), v
+            return rms_norm(t, q, "q_norm", style=self.qk_norm_style), rms_norm(t, k, "k_norm", style=self.qk_norm_style)
         if self.qk_norm == "head":
-            return self._head_norm(t, q, "q_norm", self.heads), self._head_norm(t, k, "k_norm", self.kv_heads), v
-        return q, k, v
+            return self._head_norm(t, q, "q_norm", self.heads), self._head_norm(t, k, "k_norm", self.kv_heads)
+        return q, k
 
     def _head_norm(self, t: Tape, x: Value, leaf: str, heads: int) -> Value:
         letter = "a" if leaf == "q_norm" else "k"
@@ -111,6 +140,11 @@ def rotary(t: Tape, x: Value) -> Value:
     left = _times_table(t, x, table)
     right = _times_table(t, half, table)
     return ops.add(t, left, right)
+
+
+def rotary_complex(t: Tape, x: Value) -> Value:
+    """Pairs of x as complex numbers in fp32, times the angles, back in the type of x: nothing is kept."""
+    return ops.cast(t, ops.unary(t, "mul", ops.cast(t, x, FP32), keeps="nothing"), x.dtype)
 
 
 def _times_table(t: Tape, x: Value, table: object) -> Value:
@@ -140,25 +174,36 @@ def attend(
     *,
     dropout: float = 0.0,
     softcap: bool = False,
-    sinks: bool = False,
+    sinks: Value | None = None,
     scores: Dim = SCORES,
     wide: bool = True,
+    bias: Value | None = None,
 ) -> Value:
     """softmax(q·kᵀ)·v with the chosen kernel: q (n, A), k (n, K), v (n, Kv) -> (n, Av).
 
-    `scores`: query-key pairs of one head; `wide`: eager softmax runs in fp32, as in most decoders.
+    `scores`: query-key pairs of one head; `wide`: eager softmax runs in fp32, as in most decoders; `bias` is added to the scores.
     """
     kernels = t.setup.kernels
     if kernels.attention == "eager":
-        return _eager(t, q, k, v, sizes, dropout, softcap, sinks, scores, wide)
+        return _eager(t, q, k, v, sizes, dropout, softcap, sinks, scores, wide, bias)
     if kernels.repeat_kv or (kernels.masked and kernels.attention == "sdpa"):
         k = repeat_kv(t, k, sizes.a, sizes.k, sizes.q_width)
         v = repeat_kv(t, v, sizes.a, sizes.k, sizes.out_width)
-    return _fused(t, q, k, v, sizes)
+    return _fused(t, q, k, v, sizes, bias)
 
 
 def _eager(
-    t: Tape, q: Value, k: Value, v: Value, sizes: Heads, rate: float, softcap: bool, sinks: bool, pairs: Dim = SCORES, wide: bool = True
+    t: Tape,
+    q: Value,
+    k: Value,
+    v: Value,
+    sizes: Heads,
+    rate: float,
+    softcap: bool,
+    sinks: bool,
+    pairs: Dim = SCORES,
+    wide: bool = True,
+    bias: Value | None = None,
 ) -> Value:
     """transformers `eager_attention_forward`: the score matrix is written out and softmax runs in fp32 (`wide`) or in the type of the scores."""
     k = repeat_kv(t, k, sizes.a, sizes.k, sizes.q_width)
@@ -167,27 +212,43 @@ def _eager(
     scores = ops.scale(t, ops.matmul(t, q, k, scores_dims))
     if softcap:
         scores = ops.scale(t, ops.unary(t, "tanh", ops.scale(t, scores), keeps="output"))
-    scores = ops.unary(t, "add mask", scores, keeps="nothing")
-    weights = ops.cast(t, ops.softmax(t, scores, FP32 if wide else None), q.dtype)
+    scores = ops.add(t, scores, bias) if bias is not None else ops.unary(t, "add mask", scores, keeps="nothing")
+    if sinks is not None:
+        weights = _softmax_with_sinks(t, scores, sinks)
+    else:
+        weights = ops.cast(t, ops.softmax(t, scores, FP32 if wide else None), q.dtype)
     weights = ops.dropout(t, weights, rate)
     out = ops.matmul(t, weights, v, (q.dims[0], sizes.out_width))
     return ops.contiguous(t, out)
 
 
-def _fused(t: Tape, q: Value, k: Value, v: Value, sizes: Heads) -> Value:
+def _softmax_with_sinks(t: Tape, scores: Value, sinks: Value) -> Value:
+    """One more column of logits, minus the row's maximum, softmax in the type of the scores, the column cut off (modeling_gpt_oss.py)."""
+    heads, pairs = scores.dims
+    one = pairs._replace(letter="b·s", axes=(B, S))
+    wider = ops.join(t, (scores, sinks), (heads, pairs), (heads, one))
+    places = t.new("max positions", (heads, one), INT64, False)
+    highest = t.new("max", (heads, one), wider.dtype, wider.grad)
+    t.step("max", (wider,), (highest, places), saved=(places,))
+    shifted = ops.add(t, wider, highest)
+    probabilities = ops.softmax(t, shifted, shifted.dtype)
+    return ops.narrow(t, probabilities, scores.dims)
+
+
+def _fused(t: Tape, q: Value, k: Value, v: Value, sizes: Heads, bias: Value | None = None) -> Value:
     """SDPA or flash attention: keeps q, k, v, its result and the log-sum-exp of each row.
 
     CUDA's flash backward also makes an fp32 accumulator of dq, one fp32 number a row, and keys' and values' gradients for every query
     head when heads are grouped (flash-attention csrc/flash_attn/flash_api.cpp mha_bwd: dq_accum, softmax_d, dk_expanded, dv_expanded).
     """
     q, k, v = ops.autocast(t, q), ops.autocast(t, k), ops.autocast(t, v)
-    dims = (q.dims[0], sizes.out_width)
-    out = t.new("attention", dims, q.dtype, any(x.grad for x in (q, k, v)))
+    out = t.new("attention", (q.dims[0], sizes.out_width), q.dtype, any(x.grad for x in (q, k, v)))
     lse = t.new("logsumexp", (q.dims[0], Dim("a", sizes.a)), FP32, False)
     hidden = Size()
     if t.setup.kernels.device == "cuda" and q.dtype in (BF16, FP16):
         hidden = Size.of(q.dims, FP32) + Size.of(lse.dims, FP32)
         if sizes.k != sizes.a:
             hidden = hidden + Size.of((k.dims[0], sizes.q_width), k.dtype) + Size.of((v.dims[0], sizes.out_width), v.dtype)
-    t.step("attention", (q, k, v), (out, lse), saved=(q, k, v, out, lse), back_scratch=hidden)
+    inputs = (q, k, v) if bias is None else (q, k, v, ops.autocast(t, bias))
+    t.step("attention", inputs, (out, lse), saved=(*inputs, out, lse), back_scratch=hidden)
     return out

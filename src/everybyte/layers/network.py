@@ -63,12 +63,14 @@ class Embedding:
     """Width of the table where it differs from the hidden size and is projected (OPT-350m, ALBERT)."""
     scaled: bool = False
     """Multiplied by a constant (Gemma, Granite)."""
+    tied: bool = False
+    """The table is that of another embedding (encoder and decoder of T5)."""
 
     def forward(self, t: Tape, x: Value) -> Value:
         """ids (n) -> (n, h)."""
         hidden = Dim("h", self.hidden)
         with t.scope(self.leaf):
-            out = ops.embedding(t, "weight", Dim("V", self.vocab), Dim("w", self.project_from) if self.project_from else hidden)
+            out = ops.embedding(t, "weight", Dim("V", self.vocab), Dim("w", self.project_from) if self.project_from else hidden, tied=self.tied)
         if self.project_from:
             out = linear(t, out, "project_in", hidden)
         if self.scaled:

@@ -166,9 +166,9 @@ def layer_norm(t: Tape, x: Value, weight: Value | None, bias: Value | None) -> V
     return out
 
 
-def embedding(t: Tape, leaf: str, vocab: Dim, hidden: Dim, tokens: Dim = TOKENS) -> Value:
+def embedding(t: Tape, leaf: str, vocab: Dim, hidden: Dim, tokens: Dim = TOKENS, *, tied: bool = False) -> Value:
     """Rows of a table: keeps the ids; the gradient of the table is dense."""
-    table = t.parameter(leaf, (vocab, hidden))
+    table = t.parameter(leaf, (vocab, hidden), tied=tied)
     ids = t.given("ids", (tokens,), INT64)
     out = t.new("embedding", (tokens, hidden), table.dtype, table.grad)
     t.step("embedding", (table, ids), (out,), saved=(ids,))
