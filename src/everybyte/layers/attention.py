@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from everybyte.basics.dtypes import BF16, FP16, FP32
+from everybyte.basics.dtypes import BF16, FP16, FP32, INT64
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
-from everybyte.layers.norm import rms_norm
+from everybyte.layers.norm import Norm
+from everybyte.layers.rope import partial_rotary
+from everybyte.layers.rope import rotary as rotary
 from everybyte.layers.size import B, Dim, Dims, S, Size, T
-from everybyte.layers.tape import Made, Tape, Value
+from everybyte.layers.tape import Made, Storage, Tape, Value
 
 SCORES: Dim = Dim("b·s·t", 1, (B, S, T))
 
@@ -56,101 +58,84 @@ class Attention:
     out_bias: bool = False
     fused_qkv: str = ""
     """Name of one joined projection (`qkv_proj`), empty for three."""
+    fused_split: bool = False
+    """Parts of the joined projection come from one split (GPT-2, NeoX), not from three slices (Phi-3)."""
     rope: bool = True
+    rotary_dim: int = 0
+    """Numbers of a head that turn, where the turned part is cut out and joined again; 0: the whole head at once."""
+    rope_wide: bool = False
+    """Positions are applied in fp32 and the result is cast back (Cohere)."""
     qk_norm: str = ""
-    """`head`: RMSNorm over each head; `all`: over the whole projection; empty for none."""
+    """`head`: a norm over each head; `all`: over the whole projection; `each`: one module a head (StableLM); empty for none."""
     qk_norm_style: str = "llama"
+    qk_norm_kind: str = "rms"
+    qk_norm_names: tuple[str, str] = ("q_norm", "k_norm")
+    qk_norm_late: bool = False
+    """The norms follow the positions (Hunyuan)."""
+    scaled_query: bool = False
+    """The query is multiplied by 1/√d on its own, before the product with the keys (OPT)."""
     softcap: bool = False
     sinks: bool = False
-    """One learned logit a head joins the scores (gpt-oss)."""
-    v_dim: int = 0
-    """Width of a value head where it differs from head_dim."""
-    gate: str = ""
-    """What scales the result before the last projection, through a sigmoid: `joined`, made by q_proj beside the queries (Qwen3-Next);
-    else the name of a projection to one number a head (Step 3.5)."""
-    complex_rope: bool = False
-    """Rotation as a product of complex numbers in fp32 (Llama 4, DeepSeek-V2)."""
+    wide_softmax: bool = True
+    """Eager softmax runs in fp32; False: in the type of the scores (GPT-2)."""
     window: int = 0
+    """Each token sees this many back, itself included; 0 for all."""
     dropout: float = 0.0
     out_dropout: float = 0.0
     names: tuple[str, str, str, str] = ("q_proj", "k_proj", "v_proj", "o_proj")
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, h) -> (n, h)."""
-        sizes = Heads(self.heads, self.kv_heads, self.head_dim, self.v_dim or self.head_dim)
-        gate = None
-        if self.gate == "joined":
-            q, k, v, gate = self._project_gated(t, x, sizes)
-        else:
-            q, k, v = self._project(t, x, sizes)
-            gate = linear(t, x, self.gate, Dim("a", self.heads)) if self.gate else None
+        sizes = Heads(self.heads, self.kv_heads, self.head_dim, self.head_dim)
+        q, k, v = self._project(t, x, sizes)
+        if not self.qk_norm_late:
+            q, k = self._norms(t, q, k)
+        if self.scaled_query:
+            q = ops.scale(t, q)
         if self.rope:
-            turn = rotary_complex if self.complex_rope else rotary
-            q, k = turn(t, q), turn(t, k)
-        t.cache("kv", "key", (sizes.k_width,))
-        t.cache("kv", "value", (sizes.v_width,))
-        sinks = t.parameter("sinks", (Dim("a", self.heads),)) if self.sinks else None
-        out = attend(t, q, k, v, sizes, dropout=self.dropout, softcap=self.softcap, sinks=sinks)
-        if gate is not None:
-            out = ops.mul(t, out, ops.unary(t, "sigmoid", gate, keeps="output"))
+            q, k = self._positions(t, q, self.heads), self._positions(t, k, self.kv_heads)
+        if self.qk_norm_late:
+            q, k = self._norms(t, q, k)
+        t.cache("kv", "key", (sizes.k_width,), window=self.window)
+        t.cache("kv", "value", (sizes.v_width,), window=self.window)
+        out = attend(
+            t, q, k, v, sizes, dropout=self.dropout, softcap=self.softcap, sinks=self.sinks, wide=self.wide_softmax, window=self.window
+        )  # fmt: skip
         out = linear(t, out, self.names[3], Dim("h", self.hidden), bias=self.out_bias)
         return ops.dropout(t, out, self.out_dropout)
 
     def _project(self, t: Tape, x: Value, sizes: Heads) -> tuple[Value, Value, Value]:
-        width_q, width_k = sizes.q_width, sizes.k_width
+        widths = (sizes.q_width, sizes.k_width, sizes.k_width)
         if self.fused_qkv:
-            whole = Dim("(A+2K)", width_q.size + 2 * width_k.size)
-            joined = linear(t, x, self.fused_qkv, whole, bias=self.qkv_bias)
-            q, k, v = (ops.narrow(t, joined, (x.dims[0], w)) for w in (width_q, width_k, width_k))
+            joined = linear(t, x, self.fused_qkv, Dim("(A+2K)", sum(w.size for w in widths)), bias=self.qkv_bias)
+            dims = [(*x.dims[:-1], w) for w in widths]
+            q, k, v = ops.split(t, joined, dims) if self.fused_split else (ops.narrow(t, joined, d) for d in dims)
         else:
-            q = linear(t, x, self.names[0], width_q, bias=self.qkv_bias)
-            k = linear(t, x, self.names[1], width_k, bias=self.qkv_bias)
-            v = linear(t, x, self.names[2], sizes.v_width, bias=self.qkv_bias)
-        return (*self._normalize(t, q, k), v)
+            q, k, v = (linear(t, x, name, width, bias=self.qkv_bias) for name, width in zip(self.names[:3], widths, strict=True))
+        return q, k, v
 
-    def _project_gated(self, t: Tape, x: Value, sizes: Heads) -> tuple[Value, Value, Value, Value]:
-        """q_proj makes each head's query and gate; the gate is copied into its own order."""
-        both = linear(t, x, self.names[0], Dim("2A", 2 * sizes.q_width.size), bias=self.qkv_bias)
-        q, gate = ops.split(t, both, [(x.dims[0], sizes.q_width)] * 2)
-        gate = ops.contiguous(t, gate)
-        k = linear(t, x, self.names[1], sizes.k_width, bias=self.qkv_bias)
-        q, k = self._normalize(t, q, k)
-        return q, k, linear(t, x, self.names[2], sizes.v_width, bias=self.qkv_bias), gate
+    def _positions(self, t: Tape, x: Value, heads: int) -> Value:
+        if self.rotary_dim:
+            return partial_rotary(t, x, Dim("a" if heads == self.heads else "k", heads), self.head_dim, self.rotary_dim)
+        return rotary(t, x, wide=self.rope_wide)
 
-    def _normalize(self, t: Tape, q: Value, k: Value) -> tuple[Value, Value]:
+    def _norms(self, t: Tape, q: Value, k: Value) -> tuple[Value, Value]:
+        if not self.qk_norm:
+            return q, k
+        return self._norm(t, q, self.qk_norm_names[0], Dim("a", self.heads)), self._norm(t, k, self.qk_norm_names[1], Dim("k", self.kv_heads))
+
+    def _norm(self, t: Tape, x: Value, leaf: str, heads: Dim) -> Value:
+        norm = Norm(self.qk_norm_kind, self.qk_norm_style, bias=self.qk_norm != "each")
         if self.qk_norm == "all":
-            return rms_norm(t, q, "q_norm", style=self.qk_norm_style), rms_norm(t, k, "k_norm", style=self.qk_norm_style)
-        if self.qk_norm == "head":
-            return self._head_norm(t, q, "q_norm", self.heads), self._head_norm(t, k, "k_norm", self.kv_heads)
-        return q, k
-
-    def _head_norm(self, t: Tape, x: Value, leaf: str, heads: int) -> Value:
-        letter = "a" if leaf == "q_norm" else "k"
-        by_head = ops.view(x, (*x.dims[:-1], Dim(letter, heads), Dim("d", self.head_dim)))
-        return ops.view(rms_norm(t, by_head, leaf, style=self.qk_norm_style), x.dims)
-
-
-def rotary(t: Tape, x: Value) -> Value:
-    """`x·cos + rotate_half(x)·sin` as HF writes it. cos and sin are made once for all layers; nothing else is kept."""
-    if t.setup.kernels.rope == "fused":
-        return ops.unary(t, "rope", x, keeps="nothing")
-    # cos and sin have the type of the hidden states: fp32 under autocast, which lifts q and k to fp32
-    table = FP32 if t.setup.compute is not None and t.setup.weights == FP32 else x.dtype
-    half = ops.unary(t, "rotate_half", x, keeps="nothing")
-    left = _times_table(t, x, table)
-    right = _times_table(t, half, table)
-    return ops.add(t, left, right)
-
-
-def rotary_complex(t: Tape, x: Value) -> Value:
-    """Pairs of x as complex numbers in fp32, times the angles, back in the type of x: nothing is kept."""
-    return ops.cast(t, ops.unary(t, "mul", ops.cast(t, x, FP32), keeps="nothing"), x.dtype)
-
-
-def _times_table(t: Tape, x: Value, table: object) -> Value:
-    out = t.new("mul", x.dims, FP32 if table == FP32 else x.dtype, x.grad)
-    t.step("mul", (x,), (out,))
-    return out
+            return norm.forward(t, x, leaf)
+        width = Dim("d", self.head_dim)
+        if self.qk_norm == "each":
+            parts = ops.split(t, x, [(*x.dims[:-1], width)] * heads.size)
+            with t.scope(leaf):
+                return ops.cat(t, [norm.forward(t, part, f"norms.{index}") for index, part in enumerate(parts)], x.dims)
+        by_head = ops.view(x, (*x.dims[:-1], heads, width))
+        weight = (heads, width) if self.qk_norm_style == "written" else ()
+        return ops.view(norm.forward(t, by_head, leaf, weight), x.dims)
 
 
 def repeat_kv(t: Tape, x: Value, heads: int, kv_heads: int, width: Dim) -> Value:
@@ -174,81 +159,89 @@ def attend(
     *,
     dropout: float = 0.0,
     softcap: bool = False,
-    sinks: Value | None = None,
+    sinks: bool = False,
     scores: Dim = SCORES,
     wide: bool = True,
-    bias: Value | None = None,
+    window: int = 0,
 ) -> Value:
     """softmax(q·kᵀ)·v with the chosen kernel: q (n, A), k (n, K), v (n, Kv) -> (n, Av).
 
-    `scores`: query-key pairs of one head; `wide`: eager softmax runs in fp32, as in most decoders; `bias` is added to the scores.
+    `scores`: query-key pairs of one head; `wide`: eager softmax runs in fp32, as in most decoders. Soft caps and sinks are not in SDPA: HF
+    then runs the eager path.
     """
     kernels = t.setup.kernels
-    if kernels.attention == "eager":
-        return _eager(t, q, k, v, sizes, dropout, softcap, sinks, scores, wide, bias)
-    if kernels.repeat_kv or (kernels.masked and kernels.attention == "sdpa"):
+    if kernels.attention == "eager" or (kernels.attention == "sdpa" and (softcap or sinks)):
+        return _eager(t, q, k, v, sizes, dropout, softcap, sinks, scores, wide)
+    masked = kernels.attention == "sdpa" and (kernels.masked or bool(window and t.setup.past_window))
+    if kernels.repeat_kv or masked:
         k = repeat_kv(t, k, sizes.a, sizes.k, sizes.q_width)
         v = repeat_kv(t, v, sizes.a, sizes.k, sizes.out_width)
-    return _fused(t, q, k, v, sizes, bias)
+    if kernels.device == "cpu" and (t.setup.rate(dropout) or sizes.d != sizes.dv):
+        return _math(t, q, k, v, sizes, dropout, scores)
+    return _fused(t, q, k, v, sizes, t.new("attention mask", (scores,), q.dtype, False) if masked else None)
 
 
 def _eager(
-    t: Tape,
-    q: Value,
-    k: Value,
-    v: Value,
-    sizes: Heads,
-    rate: float,
-    softcap: bool,
-    sinks: bool,
-    pairs: Dim = SCORES,
-    wide: bool = True,
-    bias: Value | None = None,
+    t: Tape, q: Value, k: Value, v: Value, sizes: Heads, rate: float, softcap: bool, sinks: bool, pairs: Dim = SCORES, wide: bool = True
 ) -> Value:
     """transformers `eager_attention_forward`: the score matrix is written out and softmax runs in fp32 (`wide`) or in the type of the scores."""
     k = repeat_kv(t, k, sizes.a, sizes.k, sizes.q_width)
     v = repeat_kv(t, v, sizes.a, sizes.k, sizes.out_width)
     scores_dims: Dims = (Dim("a", sizes.a), pairs)
-    scores = ops.scale(t, ops.matmul(t, q, k, scores_dims))
+    scores = ops.scale(t, ops.matmul(t, _by_head(t, q), _by_head(t, k), scores_dims))
     if softcap:
         scores = ops.scale(t, ops.unary(t, "tanh", ops.scale(t, scores), keeps="output"))
-    scores = ops.add(t, scores, bias) if bias is not None else ops.unary(t, "add mask", scores, keeps="nothing")
-    if sinks is not None:
-        weights = _softmax_with_sinks(t, scores, sinks)
-    else:
-        weights = ops.cast(t, ops.softmax(t, scores, FP32 if wide else None), q.dtype)
+    scores = ops.unary(t, "add mask", scores, keeps="nothing")
+    weights = ops.cast(t, ops.softmax(t, scores, FP32 if wide else None), q.dtype)
     weights = ops.dropout(t, weights, rate)
-    out = ops.matmul(t, weights, v, (q.dims[0], sizes.out_width))
+    out = ops.matmul(t, weights, _by_head(t, v), (q.dims[0], sizes.out_width))
     return ops.contiguous(t, out)
 
 
-def _softmax_with_sinks(t: Tape, scores: Value, sinks: Value) -> Value:
-    """One more column of logits, minus the row's maximum, softmax in the type of the scores, the column cut off (modeling_gpt_oss.py)."""
-    heads, pairs = scores.dims
-    one = pairs._replace(letter="b·s", axes=(B, S))
-    wider = ops.join(t, (scores, sinks), (heads, pairs), (heads, one))
-    places = t.new("max positions", (heads, one), INT64, False)
-    highest = t.new("max", (heads, one), wider.dtype, wider.grad)
-    t.step("max", (wider,), (highest, places), saved=(places,))
-    shifted = ops.add(t, wider, highest)
-    probabilities = ops.softmax(t, shifted, shifted.dtype)
-    return ops.narrow(t, probabilities, scores.dims)
+def _by_head(t: Tape, x: Value) -> Value:
+    """A batched product lays its factors out by head first: a copy, unless there is one sequence or repeat_kv or a cast did so already."""
+    if t.setup.single or x.storage.what in ("repeat", "cat") or (t.setup.compute is not None and x.dtype != t.setup.compute):
+        return x
+    return ops.contiguous(t, x)
 
 
-def _fused(t: Tape, q: Value, k: Value, v: Value, sizes: Heads, bias: Value | None = None) -> Value:
-    """SDPA or flash attention: keeps q, k, v, its result and the log-sum-exp of each row.
+def _math(t: Tape, q: Value, k: Value, v: Value, sizes: Heads, rate: float, pairs: Dim) -> Value:
+    """SDPA out of plain operations, in fp32: where no fused kernel can run, as on the CPU with dropout
+    (ATen native/transformers/attention.cpp `_scaled_dot_product_attention_math`)."""
+    origin = q.dtype if t.setup.compute is None else t.setup.compute
+    q, k, v = (ops.cast(t, ops.autocast(t, x), FP32) for x in (q, k, v))
+    q = ops.scale(t, q)
+    k = ops.scale(t, repeat_kv(t, k, sizes.a, sizes.k, sizes.q_width))
+    v = repeat_kv(t, v, sizes.a, sizes.k, sizes.out_width)
+    scores = _product(t, q, k, (Dim("a", sizes.a), pairs))
+    weights = ops.dropout(t, ops.softmax(t, scores, FP32), rate)
+    out = ops.cast(t, _product(t, weights, v, (q.dims[0], sizes.out_width)), origin)
+    return ops.contiguous(t, out)
+
+
+def _product(t: Tape, a: Value, b: Value, dims: Dims) -> Value:
+    """A batched product that autocast does not reach."""
+    out = t.new("matmul", dims, a.dtype, a.grad or b.grad)
+    t.step("matmul", (a, b), (out,), saved=([b] if a.grad else []) + ([a] if b.grad else []))
+    return out
+
+
+def _fused(t: Tape, q: Value, k: Value, v: Value, sizes: Heads, mask: Value | None = None) -> Value:
+    """SDPA or flash attention: keeps q, k, v, its result and the log-sum-exp of each row; and the mask, which every call turns from bool into
+    the type of q (ATen native/transformers/attention.cpp `convert_boolean_attn_mask`).
 
     CUDA's flash backward also makes an fp32 accumulator of dq, one fp32 number a row, and keys' and values' gradients for every query
     head when heads are grouped (flash-attention csrc/flash_attn/flash_api.cpp mha_bwd: dq_accum, softmax_d, dk_expanded, dv_expanded).
     """
     q, k, v = ops.autocast(t, q), ops.autocast(t, k), ops.autocast(t, v)
-    out = t.new("attention", (q.dims[0], sizes.out_width), q.dtype, any(x.grad for x in (q, k, v)))
+    dims = (q.dims[0], sizes.out_width)
+    out = t.new("attention", dims, q.dtype, any(x.grad for x in (q, k, v)))
     lse = t.new("logsumexp", (q.dims[0], Dim("a", sizes.a)), FP32, False)
     hidden = Size()
     if t.setup.kernels.device == "cuda" and q.dtype in (BF16, FP16):
         hidden = Size.of(q.dims, FP32) + Size.of(lse.dims, FP32)
         if sizes.k != sizes.a:
             hidden = hidden + Size.of((k.dims[0], sizes.q_width), k.dtype) + Size.of((v.dims[0], sizes.out_width), v.dtype)
-    inputs = (q, k, v) if bias is None else (q, k, v, ops.autocast(t, bias))
-    t.step("attention", inputs, (out, lse), saved=(*inputs, out, lse), back_scratch=hidden)
+    kept = [q, k, v, out, lse] + ([mask] if mask is not None else [])
+    t.step("attention", (q, k, v, *kept[5:]), (out, lse), saved=kept, back_scratch=hidden)
     return out

@@ -19,7 +19,7 @@ def linear(t: Tape, x: Value, leaf: str, out: Dim, *, bias: bool = False, count:
         y = _packed(t, x, out, bias=bias, count=count, share=share)
     else:
         weight = t.parameter("weight", (out, x.dims[-1]), count=count, share=share)
-        y = ops.linear(t, x, weight, t.parameter("bias", (out,), count=count) if bias else None, out)
+        y = ops.linear(t, x, weight, t.parameter("bias", (out,), count=count, share=share) if bias else None, out)
     if covered and adapter is not None and adapter.kind in LOW_RANK:
         y = _low_rank(t, x, y, adapter, out, count)
     t.path = outer
