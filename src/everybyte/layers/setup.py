@@ -89,6 +89,8 @@ class Setup:
     kernels: Kernels = field(default_factory=Kernels)
     single: bool = False
     """One sequence: a broadcast of one KV head then stays a view."""
+    past_window: bool = False
+    """Sequences are longer than the sliding windows: SDPA then gets an explicit mask in the layers that have one."""
     dropout: float | None = None
     """Overrides the model's dropout rates; None keeps them."""
 

@@ -120,6 +120,8 @@ class Cache:
     dims: Dims
     dtype: DType | None
     """None: the type that the engine chooses for its cache."""
+    window: int = 0
+    """Only this many tokens back are ever read (sliding-window attention); 0: all of them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -205,9 +207,9 @@ class Tape:
         """A tensor of the module that is no parameter and is moved with it."""
         self.parameters.append(Parameter(self.name(leaf), dims, dtype, trainable=False, buffer=True))
 
-    def cache(self, kind: str, name: str, dims: Dims, dtype: DType | None = None) -> None:
+    def cache(self, kind: str, name: str, dims: Dims, dtype: DType | None = None, *, window: int = 0) -> None:
         """Declares what the current module stores of the past."""
-        self.caches.append(Cache(kind, name, self.path, dims, dtype))
+        self.caches.append(Cache(kind, name, self.path, dims, dtype, window))
 
     # -- steps ----------------------------------------------------------------------------------------------------------------
     def step(

@@ -1,0 +1,57 @@
+"""Rotary positions as HF writes them: x·cos + rotate_half(x)·sin. cos and sin are made once for all layers, so nothing is kept for backward."""
+
+from __future__ import annotations
+
+from everybyte.basics.dtypes import FP32, DType
+from everybyte.layers import ops
+from everybyte.layers.size import Dim, Dims, Size
+from everybyte.layers.tape import Tape, Value
+
+
+def rotary(t: Tape, x: Value, *, wide: bool = False) -> Value:
+    """All of every head turns. `wide`: x is turned into fp32 and the result back (Cohere)."""
+    if t.setup.kernels.rope == "fused":
+        return ops.unary(t, "rope", x, keeps="nothing")
+    if wide:
+        return ops.cast(t, _turn(t, ops.cast(t, x, FP32), FP32), x.dtype)
+    return _turn(t, x, table_dtype(t, x))
+
+
+def partial_rotary(t: Tape, x: Value, heads: Dim, head_dim: int, turned: int) -> Value:
+    """Only the first `turned` numbers of every head turn; the rest is joined to them again (NeoX, Phi, GLM), even when nothing is left over."""
+    if t.setup.kernels.rope == "fused":
+        return ops.unary(t, "rope", x, keeps="nothing")
+    rows: Dims = (*x.dims[:-1], heads)
+    first = ops.narrow(t, x, (*rows, Dim("d_r", turned)))
+    rest = ops.narrow(t, x, (*rows, Dim("d_p", head_dim - turned)))
+    return ops.cat(t, (_turn(t, first, table_dtype(t, x)), rest), x.dims)
+
+
+def table_dtype(t: Tape, x: Value) -> DType:
+    """Type of cos and sin, that of the hidden states: fp32 under autocast, which lifts q and k to fp32."""
+    return FP32 if t.setup.compute is not None and t.setup.weights == FP32 else x.dtype
+
+
+def _turn(t: Tape, x: Value, table: DType) -> Value:
+    left = _times_table(t, x, table)
+    right = _times_table(t, _rotate_half(t, x), table)
+    return ops.add(t, left, right)
+
+
+def _rotate_half(t: Tape, x: Value) -> Value:
+    """`cat((-x2, x1))`: the negated half is a tensor of its own. Backward negates one half and puts each into zeros of the whole."""
+    out = t.new("rotate_half", x.dims, x.dtype, x.grad)
+    half = Size.of((*x.dims[:-1], Dim(f"{x.dims[-1].letter}/2", max(x.dims[-1].size // 2, 1))), x.dtype)
+    t.step("rotate_half", (x,), (out,), scratch=half, back_scratch=Size.of(x.dims, x.dtype))
+    return out
+
+
+def _times_table(t: Tape, x: Value, table: DType) -> Value:
+    out = t.new("mul", x.dims, FP32 if FP32 in (table, x.dtype) else x.dtype, x.grad)
+    t.step("mul", (x,), (out,))
+    return out
+
+
+def rotary_complex(t: Tape, x: Value) -> Value:
+    """Pairs of x as complex numbers in fp32, times the angles, back in the type of x: nothing is kept."""
+    return ops.cast(t, ops.unary(t, "mul", ops.cast(t, x, FP32), keeps="nothing"), x.dtype)

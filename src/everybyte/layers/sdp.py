@@ -1,0 +1,179 @@
+"""Attention kernels: softmax(q·kᵀ)·v written out, or as one call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from everybyte.basics.dtypes import BF16, FP16, FP32, INT64
+from everybyte.layers import ops
+from everybyte.layers.size import B, Dim, Dims, S, Size, T
+from everybyte.layers.tape import Made, Tape, Value
+
+SCORES: Dim = Dim("b·s·t", 1, (B, S, T))
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Sizes of an attention layer: a query heads, k key-value heads, d and dv wide."""
+
+    a: int
+    k: int
+    d: int
+    dv: int
+
+    @property
+    def q_width(self) -> Dim:
+        """A = a·d."""
+        return Dim("A", self.a * self.d)
+
+    @property
+    def k_width(self) -> Dim:
+        """K = k·d."""
+        return Dim("K", self.k * self.d)
+
+    @property
+    def v_width(self) -> Dim:
+        """Kv = k·dv."""
+        return Dim("K" if self.dv == self.d else "Kv", self.k * self.dv)
+
+    @property
+    def out_width(self) -> Dim:
+        """Av = a·dv."""
+        return Dim("A" if self.dv == self.d else "Av", self.a * self.dv)
+
+
+def repeat_kv(t: Tape, x: Value, heads: int, kv_heads: int, width: Dim) -> Value:
+    """Keys or values copied to every query head; a single head of a single sequence stays a broadcast view."""
+    if heads == kv_heads:
+        return x
+    dims = (*x.dims[:-1], width)
+    if kv_heads == 1 and t.setup.single:
+        out = Value(x.storage, dims, x.dtype, x.grad)
+        t.step("expand", (x,), (out,), made=[Made(x, Size.of(x.dims, x.dtype))])
+        return out
+    return ops.repeat(t, x, dims)
+
+
+def attend(
+    t: Tape,
+    q: Value,
+    k: Value,
+    v: Value,
+    sizes: Heads,
+    *,
+    dropout: float = 0.0,
+    softcap: bool = False,
+    sinks: Value | None = None,
+    scores: Dim = SCORES,
+    wide: bool = True,
+    window: int = 0,
+    bias: Value | None = None,
+) -> Value:
+    """softmax(q·kᵀ)·v with the chosen kernel: q (n, A), k (n, K), v (n, Kv) -> (n, Av).
+
+    `scores`: query-key pairs of one head; `wide`: eager softmax runs in fp32, as in most decoders; `bias` is added to the scores.
+    Soft caps and sinks are not in SDPA: HF then runs the eager path.
+    """
+    kernels = t.setup.kernels
+    if kernels.attention == "eager" or (kernels.attention == "sdpa" and (softcap or sinks is not None)):
+        return _eager(t, q, k, v, sizes, dropout, softcap, sinks, scores, wide, bias)
+    masked = kernels.attention == "sdpa" and (kernels.masked or bool(window and t.setup.past_window))
+    if kernels.repeat_kv or masked:
+        k = repeat_kv(t, k, sizes.a, sizes.k, sizes.q_width)
+        v = repeat_kv(t, v, sizes.a, sizes.k, sizes.out_width)
+    if kernels.device == "cpu" and (t.setup.rate(dropout) or sizes.d != sizes.dv):
+        return _math(t, q, k, v, sizes, dropout, scores)
+    if masked and bias is None:
+        bias = t.new("attention mask", (scores,), q.dtype, False)
+    return _fused(t, q, k, v, sizes, bias)
+
+
+def _eager(
+    t: Tape,
+    q: Value,
+    k: Value,
+    v: Value,
+    sizes: Heads,
+    rate: float,
+    softcap: bool,
+    sinks: Value | None,
+    pairs: Dim,
+    wide: bool,
+    bias: Value | None,
+) -> Value:
+    """transformers `eager_attention_forward`: the score matrix is written out and softmax runs in fp32 (`wide`) or in the type of the scores."""
+    k = repeat_kv(t, k, sizes.a, sizes.k, sizes.q_width)
+    v = repeat_kv(t, v, sizes.a, sizes.k, sizes.out_width)
+    scores_dims: Dims = (Dim("a", sizes.a), pairs)
+    scores = ops.scale(t, ops.matmul(t, _by_head(t, q), _by_head(t, k), scores_dims))
+    if softcap:
+        scores = ops.scale(t, ops.unary(t, "tanh", ops.scale(t, scores), keeps="output"))
+    scores = ops.add(t, scores, bias) if bias is not None else ops.unary(t, "add mask", scores, keeps="nothing")
+    if sinks is not None:
+        weights = _softmax_with_sinks(t, scores, sinks)
+    else:
+        weights = ops.cast(t, ops.softmax(t, scores, FP32 if wide else None), q.dtype)
+    weights = ops.dropout(t, weights, rate)
+    out = ops.matmul(t, weights, _by_head(t, v), (q.dims[0], sizes.out_width))
+    return ops.contiguous(t, out)
+
+
+def _softmax_with_sinks(t: Tape, scores: Value, sinks: Value) -> Value:
+    """One more column of logits, minus the row's maximum, softmax in the type of the scores, the column cut off (modeling_gpt_oss.py)."""
+    heads, pairs = scores.dims
+    one = pairs._replace(letter="b·s", axes=(B, S))
+    wider = ops.join(t, (scores, sinks), (heads, pairs), (heads, one))
+    places = t.new("max positions", (heads, one), INT64, False)
+    highest = t.new("max", (heads, one), wider.dtype, wider.grad)
+    t.step("max", (wider,), (highest, places), saved=(places,))
+    shifted = ops.add(t, wider, highest)
+    probabilities = ops.softmax(t, shifted, shifted.dtype)
+    return ops.narrow(t, probabilities, scores.dims)
+
+
+def _by_head(t: Tape, x: Value) -> Value:
+    """A batched product lays its factors out by head first: a copy, unless there is one sequence or repeat_kv or a cast did so already."""
+    if t.setup.single or x.storage.what in ("repeat", "cat") or (t.setup.compute is not None and x.dtype != t.setup.compute):
+        return x
+    return ops.contiguous(t, x)
+
+
+def _math(t: Tape, q: Value, k: Value, v: Value, sizes: Heads, rate: float, pairs: Dim) -> Value:
+    """SDPA out of plain operations, in fp32: where no fused kernel can run, as on the CPU with dropout
+    (ATen native/transformers/attention.cpp `_scaled_dot_product_attention_math`)."""
+    origin = q.dtype if t.setup.compute is None else t.setup.compute
+    q, k, v = (ops.cast(t, ops.autocast(t, x), FP32) for x in (q, k, v))
+    q = ops.scale(t, q)
+    k = ops.scale(t, repeat_kv(t, k, sizes.a, sizes.k, sizes.q_width))
+    v = repeat_kv(t, v, sizes.a, sizes.k, sizes.out_width)
+    scores = _product(t, q, k, (Dim("a", sizes.a), pairs))
+    weights = ops.dropout(t, ops.softmax(t, scores, FP32), rate)
+    out = ops.cast(t, _product(t, weights, v, (q.dims[0], sizes.out_width)), origin)
+    return ops.contiguous(t, out)
+
+
+def _product(t: Tape, a: Value, b: Value, dims: Dims) -> Value:
+    """A batched product that autocast does not reach."""
+    out = t.new("matmul", dims, a.dtype, a.grad or b.grad)
+    t.step("matmul", (a, b), (out,), saved=([b] if a.grad else []) + ([a] if b.grad else []))
+    return out
+
+
+def _fused(t: Tape, q: Value, k: Value, v: Value, sizes: Heads, bias: Value | None = None) -> Value:
+    """SDPA or flash attention: keeps q, k, v, its result and the log-sum-exp of each row; and what is added to the scores, such as a mask, which
+    every call turns from bool into the type of q (ATen native/transformers/attention.cpp `convert_boolean_attn_mask`).
+
+    CUDA's flash backward also makes an fp32 accumulator of dq, one fp32 number a row, and keys' and values' gradients for every query
+    head when heads are grouped (flash-attention csrc/flash_attn/flash_api.cpp mha_bwd: dq_accum, softmax_d, dk_expanded, dv_expanded).
+    """
+    q, k, v = ops.autocast(t, q), ops.autocast(t, k), ops.autocast(t, v)
+    out = t.new("attention", (q.dims[0], sizes.out_width), q.dtype, any(x.grad for x in (q, k, v)))
+    lse = t.new("logsumexp", (q.dims[0], Dim("a", sizes.a)), FP32, False)
+    hidden = Size()
+    if t.setup.kernels.device == "cuda" and q.dtype in (BF16, FP16):
+        hidden = Size.of(q.dims, FP32) + Size.of(lse.dims, FP32)
+        if sizes.k != sizes.a:
+            hidden = hidden + Size.of((k.dims[0], sizes.q_width), k.dtype) + Size.of((v.dims[0], sizes.out_width), v.dtype)
+    inputs = (q, k, v) if bias is None else (q, k, v, ops.autocast(t, bias))
+    t.step("attention", inputs, (out, lse), saved=(*inputs, out, lse), back_scratch=hidden)
+    return out
