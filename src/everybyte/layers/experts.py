@@ -1,0 +1,166 @@
+"""Routed experts: equal feed-forward networks of which each token uses a few.
+
+Two implementations: `grouped`, where the tokens are sorted by expert and one grouped product runs all experts (transformers 5,
+integrations/moe.py), and `loop`, one expert after the other over its share of the tokens (transformers before 5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from everybyte.basics.dtypes import FP32, INT32, INT64
+from everybyte.layers import ops
+from everybyte.layers.indexing import integers, rows, total
+from everybyte.layers.linear import linear
+from everybyte.layers.mlp import activate
+from everybyte.layers.size import Dim, Size, expert_share, routed
+from everybyte.layers.tape import Made, Tape, Value
+
+Clamp = Literal["", "before", "after", "oai"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The product of gate and up inside an expert (or a dense layer of the same model).
+
+    `clamp`: none; both clamped before the activation (DeepSeek-V4); the gate after it (Step 3.5); `oai`: gate·σ(α·gate)·(up + 1), both clamped (gpt-oss).
+    """
+
+    activation: str = "silu"
+    clamp: Clamp = ""
+    interleaved: bool = False
+    """Gate and up lie alternately in the joined product, not one after the other."""
+
+    def joined(self, t: Tape, both: Value, width: Dim) -> Value:
+        """both (..., 2f) -> (..., f)."""
+        dims = (*both.dims[:-1], width)
+        gate, up = (ops.narrow(t, both, dims) for _ in range(2)) if self.interleaved else ops.split(t, both, [dims] * 2)
+        return self.product(t, gate, up)
+
+    def product(self, t: Tape, gate: Value, up: Value) -> Value:
+        """gate, up (..., f) -> (..., f)."""
+        if self.clamp == "oai":
+            gate, up = clamp(t, gate), clamp(t, up)
+            glu = ops.mul(t, gate, ops.unary(t, "sigmoid", ops.scale(t, gate), keeps="output"))
+            return ops.mul(t, ops.unary(t, "add", up, keeps="nothing"), glu)
+        if self.clamp == "before":
+            gate, up = clamp(t, gate), clamp(t, up)
+        gate = activate(t, gate, self.activation)
+        if self.clamp == "after":
+            gate, up = clamp(t, gate), clamp(t, up)
+        return ops.mul(t, gate, up)
+
+
+def clamp(t: Tape, x: Value) -> Value:
+    """`x.clamp(low, high)`: keeps its input."""
+    return ops.unary(t, "clamp", x, keeps="input")
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """`count` experts of width `ffn` over inputs of width `hidden`; each token uses `top_k` of them."""
+
+    hidden: int
+    ffn: int
+    count: int
+    top_k: int
+    gate: Gate | None = Gate()
+    """None: down(activation(up(x))) without a gate."""
+    activation: str = "silu"
+    """Of experts without a gate."""
+    bias: bool = False
+    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+    """Names of an expert's layers where each expert is a module of its own."""
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """What part of the experts one token uses."""
+        return self.top_k, self.count
+
+    def forward(self, t: Tape, x: Value, weights: Value, chosen: Value) -> Value:
+        """x (n, h), weights and positions (n, top_k) -> (n, h)."""
+        if t.setup.kernels.experts == "loop":
+            return self._loop(t, x, weights)
+        return self._grouped(t, x, weights, chosen)
+
+    # -- grouped --------------------------------------------------------------------------------------------------------------
+    def _grouped(self, t: Tape, x: Value, weights: Value, chosen: Value) -> Value:
+        every = (routed(self.top_k),)
+        by_expert, order = integers(t, "sorted experts", (chosen,), every), t.new("order of tokens", every, INT64, False)
+        t.step("sort", (chosen,), (by_expert, order))
+        hidden = Dim("h", self.hidden)
+        selected = rows(t, x, integers(t, "token of each row", (order,), every), (*every, hidden))
+        picked = rows(t, weights, order, every)
+        offsets = t.new("offsets", (Dim("E", self.count),), INT32, False)
+        t.step("cumsum", (by_expert,), (offsets,))
+        inner = self._inner(t, selected, by_expert, offsets)
+        out = self._grouped_linear(t, inner, "down_proj", hidden, by_expert, offsets)
+        weighted = ops.mul(t, out, picked)
+        restored = rows(t, weighted, integers(t, "order back", (order,), every), weighted.dims)
+        return ops.cast(t, total(t, restored, (x.dims[0], hidden)), x.dtype)
+
+    def _inner(self, t: Tape, selected: Value, by_expert: Value, offsets: Value) -> Value:
+        width = Dim("f", self.ffn)
+        if self.gate is None:
+            return activate(t, self._grouped_linear(t, selected, "up_proj", width, by_expert, offsets), self.activation)
+        both = self._grouped_linear(t, selected, "gate_up_proj", Dim("2f", 2 * self.ffn), by_expert, offsets)
+        return self.gate.joined(t, both, width)
+
+    def _grouped_linear(self, t: Tape, x: Value, leaf: str, out: Dim, by_expert: Value, offsets: Value) -> Value:
+        """One product for all experts. It is no autocast operation: the input takes the type of the weight."""
+        count = Dim("E", self.count)
+        weight = t.parameter(leaf, (count, out, x.dims[-1]), share=self.share)
+        bias = None
+        if self.bias:
+            table = t.parameter(f"{leaf}_bias", (count, out), share=self.share)
+            bias = rows(t, table, by_expert, (*x.dims[:-1], out))
+        x = ops.cast(t, x, weight.dtype)
+        y = t.new("grouped_mm", (*x.dims[:-1], out), x.dtype, x.grad or weight.grad)
+        t.step("grouped_mm", (x, weight, offsets), (y,), saved=([weight] if x.grad else []) + ([x] if weight.grad else []) + [offsets])
+        return y if bias is None else ops.add_(t, y, bias)
+
+    # -- loop -----------------------------------------------------------------------------------------------------------------
+    def _loop(self, t: Tape, x: Value, weights: Value) -> Value:
+        """One expert after the other over its balanced share of the tokens; their results are added into one tensor."""
+        weights = ops.cast(t, weights, x.dtype)
+        result = t.new("zeros", x.dims, x.dtype, False)
+        share = expert_share(self.top_k, self.count)
+        for _ in range(self.count):
+            token = integers(t, "tokens of the expert", (), (share,))
+            position = integers(t, "positions of the expert", (), (share,))
+            current = self._expert(t, rows(t, x, token, (share, x.dims[-1])))
+            picked = _pick(t, weights, token, position)
+            result = _index_add(t, result, token, ops.mul(t, current, picked))
+        return result
+
+    def _expert(self, t: Tape, x: Value) -> Value:
+        width, hidden = Dim("f", self.ffn), Dim("h", self.hidden)
+        with t.scope("*"):
+            up = self._one(t, x, self.names[1], width) if self.gate is None else None
+            if self.gate is None:
+                assert up is not None
+                return self._one(t, activate(t, up, self.activation), self.names[2], hidden)
+            gate = self._one(t, x, self.names[0], width)
+            if self.gate.clamp:
+                return self._one(t, self.gate.product(t, gate, self._one(t, x, self.names[1], width)), self.names[2], hidden)
+            act = activate(t, gate, self.gate.activation)
+            return self._one(t, ops.mul(t, act, self._one(t, x, self.names[1], width)), self.names[2], hidden)
+
+    def _one(self, t: Tape, x: Value, leaf: str, out: Dim) -> Value:
+        return linear(t, x, leaf, out, bias=self.bias, count=self.count, share=self.share)
+
+
+def _pick(t: Tape, weights: Value, token: Value, position: Value) -> Value:
+    """`weights[token, position]`: keeps both index tensors."""
+    out = t.new("index", token.dims, weights.dtype, weights.grad)
+    t.step("index", (weights, token, position), (out,), saved=(token, position))
+    return out
+
+
+def _index_add(t: Tape, into: Value, index: Value, source: Value) -> Value:
+    """`into.index_add_(0, index, source)`: keeps the index and the source, whose shape its backward reads."""
+    out = Value(into.storage, into.dims, into.dtype, source.grad or into.grad)
+    made = [Made(into, None), Made(source, Size.of(source.dims, source.dtype))]
+    t.step("index_add_", (into, source, index), (out,), saved=(index, source), made=made)
+    return out
