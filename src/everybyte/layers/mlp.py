@@ -14,9 +14,11 @@ KEEPS = {"silu": "input", "gelu": "input", "gelu_tanh": "input", "quick_gelu": "
 
 
 def activate(t: Tape, x: Value, function: str) -> Value:
-    """An activation function. `gelu_new` (NewGELUActivation) is written out of several operations; `relu2` is relu, then its square."""
+    """An activation function. `gelu_new` and `gelu_fast` are written out of several operations; `relu2` is relu, then its square."""
     if function == "gelu_new":
         return _gelu_new(t, x)
+    if function == "gelu_fast":
+        return _gelu_fast(t, x)
     if function == "relu2":
         return ops.power(t, ops.unary(t, "relu", x, keeps="output"))
     if function == "quick_gelu":
@@ -31,6 +33,13 @@ def _gelu_new(t: Tape, x: Value) -> Value:
     tanh = ops.unary(t, "tanh", inner, keeps="output")
     half = ops.scale(t, x)
     return ops.mul(t, half, ops.unary(t, "add", tanh, keeps="nothing"))
+
+
+def _gelu_fast(t: Tape, x: Value) -> Value:
+    """0.5·x·(1 + tanh(x·√(2/π)·(1 + 0.044715·x·x))), operation by operation (FastGELUActivation)."""
+    inner = ops.unary(t, "add", ops.mul(t, ops.scale(t, x), x), keeps="nothing")
+    tanh = ops.unary(t, "tanh", ops.mul(t, ops.scale(t, x), inner), keeps="output")
+    return ops.mul(t, ops.scale(t, x), ops.unary(t, "add", tanh, keeps="nothing"))
 
 
 @dataclass(frozen=True, slots=True)

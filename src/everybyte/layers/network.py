@@ -13,7 +13,7 @@ from everybyte.layers.loss import Head
 from everybyte.layers.norm import layer_norm
 from everybyte.layers.replay import Recompute, Tally, tally
 from everybyte.layers.setup import Setup
-from everybyte.layers.size import TOKENS, Dim, Dims
+from everybyte.layers.size import QUERIES, TOKENS, Dim, Dims
 from everybyte.layers.tape import Cache, Parameter, Tape, Value
 
 
@@ -55,16 +55,20 @@ class Embedding:
     leaf: str = "embed_tokens"
     positions: int = 0
     position_leaf: str = "embed_positions"
+    positions_by_sequence: bool = False
+    """Positions are looked up for every sequence (OPT), not once for all."""
     types: int = 0
     norm: str = ""
     """Name of a LayerNorm behind the sum, empty for none."""
     dropout: float = 0.0
     project_from: int = 0
     """Width of the table where it differs from the hidden size and is projected (OPT-350m, ALBERT)."""
+    project_leaf: str = "project_in"
     scaled: bool = False
     """Multiplied by a constant (Gemma, Granite)."""
     tied: bool = False
     """The table is that of another embedding (encoder and decoder of T5)."""
+    type_leaf: str = "token_type_embeddings"
 
     def forward(self, t: Tape, x: Value) -> Value:
         """ids (n) -> (n, h)."""
@@ -72,14 +76,15 @@ class Embedding:
         with t.scope(self.leaf):
             out = ops.embedding(t, "weight", Dim("V", self.vocab), Dim("w", self.project_from) if self.project_from else hidden, tied=self.tied)
         if self.project_from:
-            out = linear(t, out, "project_in", hidden)
+            out = linear(t, out, self.project_leaf, hidden)
         if self.scaled:
             out = ops.scale(t, out)
         if self.positions:
+            rows = TOKENS if self.positions_by_sequence else QUERIES
             with t.scope(self.position_leaf):
-                out = ops.add(t, out, ops.embedding(t, "weight", Dim("p", self.positions), hidden, Dim("s", 1, TOKENS.axes[1:])))
+                out = ops.add(t, out, ops.embedding(t, "weight", Dim("p", self.positions), hidden, rows))
         if self.types:
-            with t.scope("token_type_embeddings"):
+            with t.scope(self.type_leaf):
                 out = ops.add(t, out, ops.embedding(t, "weight", Dim("types", self.types), hidden))
         if self.norm:
             out = layer_norm(t, out, self.norm)

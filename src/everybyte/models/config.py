@@ -129,7 +129,7 @@ class Config:
 
 
 ACTIVATIONS = {
-    "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_new", "gelu_fast": "gelu_new", "gelu_pytorch_tanh": "gelu_tanh",
+    "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_new", "gelu_fast": "gelu_fast", "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_tanh": "gelu_tanh", "quick_gelu": "quick_gelu", "relu": "relu", "relu2": "relu2", "gelu_python": "gelu",
 }  # fmt: skip
 """HF activation names (transformers activations.py ACT2FN)."""
