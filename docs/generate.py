@@ -1,0 +1,167 @@
+"""Writes the pages of docs/reference from the code, so that they cannot drift: `make docs`. A test compares them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+from msgspec import inspect as form
+
+from everybyte.cli import main as command_line
+from everybyte.job import Job
+from everybyte.job import form as job_form
+from everybyte.job.shorthand import HEAD_KEY
+from everybyte.textbook import FORMULAS, LETTERS, Formula
+
+REFERENCE = Path(__file__).parent / "reference"
+NOTE = "<!-- Written by docs/generate.py from the code; do not edit. -->"
+WIDTH = 110
+
+JOB_INTRODUCTION = """\
+YAML, JSON and TOML are read alike. A key that is not listed here is refused with the nearest known one. A key that is left out is not its default:
+the framework's default is filled in, and the answer says so."""
+SHORT_FORMS = "One word stands for a part of the job with that word as its head key: `optimizer: adamw` is `optimizer: {name: adamw}`."
+FORMULAS_INTRODUCTION = """\
+The published closed equations, as their papers print them, and the case in which each misleads. `everybyte formulas NAME` prints one."""
+NO_REAL_LIMIT = 10**9
+"""Upper bounds from here on only catch slips of the pen and are not shown."""
+
+
+def main() -> int:
+    """Writes every page."""
+    REFERENCE.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (REFERENCE / name).write_text(text, encoding="utf-8")
+        print(REFERENCE / name)
+    return 0
+
+
+def pages() -> dict[str, str]:
+    """All generated pages by file name."""
+    return {"job-file.md": job_page(), "commands.md": commands_page(), "formulas.md": formulas_page()}
+
+
+def job_page() -> str:
+    """The keys of a job file, section by section, as the structs declare them."""
+    docs = field_docs()
+    short = [f"Head keys of `{part}`: " + ", ".join(f"`{key}` → `{head}`" for key, head in heads.items()) + "." for part, heads in HEAD_KEY.items()]
+    parts = ["# The job file", NOTE, JOB_INTRODUCTION, "\n".join([SHORT_FORMS, *short])]
+    parts += [section(path, cls, docs) for path, cls in structs("", Job)]
+    return "\n\n".join(parts) + "\n"
+
+
+def structs(path: str, cls: type[msgspec.Struct]) -> list[tuple[str, type[msgspec.Struct]]]:
+    """The struct and all structs below it with their key paths, in the order of the file."""
+    found = [(path, cls)]
+    for field in fields_of(cls):
+        for kind in alternatives(field.type):
+            if isinstance(kind, form.StructType):
+                found += structs(f"{path}.{field.name}".lstrip("."), kind.cls)
+    return found
+
+
+def fields_of(cls: type[msgspec.Struct]) -> tuple[form.Field, ...]:
+    """The fields of a struct."""
+    info = form.type_info(cls)
+    assert isinstance(info, form.StructType)
+    return info.fields
+
+
+def alternatives(kind: form.Type) -> list[form.Type]:
+    """The members of a union, without None; a type that is no union is its own member."""
+    members = kind.types if isinstance(kind, form.UnionType) else (kind,)
+    return [member for member in members if not isinstance(member, form.NoneType)]
+
+
+def section(path: str, cls: type[msgspec.Struct], docs: dict[str, dict[str, str]]) -> str:
+    """One table: key, values, meaning."""
+    rows = [f"| `{field.name}` | {values(field.type)} | {docs[cls.__name__].get(field.name, '')} |" for field in fields_of(cls)]
+    return "\n".join([f"## {path or 'Top level'}", "", inspect.cleandoc(cls.__doc__ or ""), "", "| key | values | meaning |", "| --- | --- | --- |", *rows])
+
+
+def values(kind: form.Type) -> str:
+    """What may be written for a type."""
+    return " or ".join(dict.fromkeys(one_value(member) for member in alternatives(kind)))
+
+
+def one_value(kind: form.Type) -> str:
+    """What may be written for a type that is no union."""
+    match kind:
+        case form.LiteralType(values=words):
+            return ", ".join(f"`{word}`" for word in words)
+        case form.IntType() | form.FloatType():
+            name = "whole number" if isinstance(kind, form.IntType) else "number"
+            low = [f"{sign} {bound:g}" for sign, bound in (("≥", kind.ge), (">", kind.gt)) if bound is not None]
+            high = [f"≤ {kind.le:g}"] if kind.le is not None and kind.le < NO_REAL_LIMIT else []
+            return " ".join([name, *low, *high])
+        case form.StrType():
+            return "text"
+        case form.BoolType():
+            return "`true`, `false`"
+        case form.StructType():
+            return "a mapping (below)"
+        case form.VarTupleType(item_type=item) | form.ListType(item_type=item):
+            return f"a list of {values(item)}"
+        case form.DictType() | form.AnyType():
+            return "a mapping"
+        case _:
+            return "any"
+
+
+def field_docs() -> dict[str, dict[str, str]]:
+    """The docstring under each field of the job's structs, by class and field."""
+    tree = ast.parse(inspect.getsource(job_form))
+    found: dict[str, dict[str, str]] = {}
+    for cls in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+        found[cls.name] = {}
+        for field, doc in zip(cls.body, cls.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant):
+                found[cls.name][field.target.id] = " ".join(str(doc.value.value).split())
+    return found
+
+
+def commands_page() -> str:
+    """The help of every command."""
+    assert isinstance(command_line, click.Group)
+    with click.Context(command_line, info_name="everybyte", terminal_width=WIDTH, max_content_width=WIDTH) as context:
+        parts = ["# Commands", NOTE, help_of(command_line, context)]
+        for name in command_line.list_commands(context):
+            command = command_line.get_command(context, name)
+            assert command is not None
+            with click.Context(command, parent=context, info_name=name, terminal_width=WIDTH, max_content_width=WIDTH) as inner:
+                parts.append(f"## {name}\n\n{help_of(command, inner)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def help_of(command: click.Command, context: click.Context) -> str:
+    """A command's help as a block."""
+    lines = [line.rstrip() for line in command.get_help(context).splitlines()]
+    return "```\n" + "\n".join(lines) + "\n```"
+
+
+def formulas_page() -> str:
+    """The formula book."""
+    letters = "\n".join(["| letter | meaning |", "| --- | --- |", *(f"| {letter} | {meaning} |" for letter, meaning in LETTERS.items())])
+    parts = ["# The formula book", NOTE, FORMULAS_INTRODUCTION, letters]
+    for chapter in dict.fromkeys(entry.chapter for entry in FORMULAS):
+        parts.append(f"## {chapter}\n\n{chapter_text(chapter)}")
+        parts += [formula_text(entry) for entry in FORMULAS if entry.chapter == chapter]
+    return "\n\n".join(parts) + "\n"
+
+
+def chapter_text(chapter: str) -> str:
+    """The docstring of the chapter's module."""
+    return inspect.cleandoc(sys.modules[f"everybyte.textbook.{chapter}"].__doc__ or "")
+
+
+def formula_text(entry: Formula) -> str:
+    """One equation with its source and limits."""
+    return f"### {entry.name}\n\n`{entry.text}` ({entry.unit})\n\n{entry.summary}\n\n- Source: {entry.citation}\n- Misleads: {entry.wrong_when}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
