@@ -119,12 +119,14 @@ class Config:
             raise BadInput(f"{self.path}.num_attention_heads", f"must divide hidden_size ({hidden}) unless head_dim is given, and {heads} does not")
         return heads, kv_heads, head_dim
 
-    def activation(self, default: str = "silu") -> str:
-        """The activation function by the name that `layers.mlp` uses."""
-        name = self.text("hidden_act", "activation_function", "hidden_activation", "hidden_activation_function", default=default)
+    def activation(self, default: str = "silu", *keys: str) -> str:
+        """The activation function by the name that `layers.mlp` uses; `keys` where the family calls it otherwise."""
+        asked = keys or ("hidden_act", "activation_function", "hidden_activation", "hidden_activation_function")
+        name = self.text(*asked, default=default)
         known = ACTIVATIONS.get(name)
         if known is None:
-            raise BadInput(f"{self.path}.hidden_act", f"unknown activation function {name!r}; known are {', '.join(sorted(ACTIVATIONS))}")
+            key = next((k for k in asked if self.has(k)), asked[0])
+            raise BadInput(f"{self.path}.{key}", f"unknown activation function {name!r}; known are {', '.join(sorted(ACTIVATIONS))}")
         return known
 
 

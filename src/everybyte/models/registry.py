@@ -12,6 +12,8 @@ from everybyte.models.config import Config
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     "llama": ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"),
+    "bert": ("BertModel", "BertForMaskedLM", "RobertaModel", "RobertaForMaskedLM", "DistilBertModel", "DistilBertForMaskedLM"),
+    "vit": ("ViTModel", "ViTForImageClassification"),
 }
 """File in this folder -> architectures (the class names of `architectures` in config.json) that it builds."""
 

@@ -1,0 +1,80 @@
+"""Blocks and heads of encoders (BERT, DistilBERT) and what stands behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from everybyte.layers import ops
+from everybyte.layers.linear import linear
+from everybyte.layers.mlp import activate
+from everybyte.layers.multihead import MultiHead
+from everybyte.layers.norm import layer_norm
+from everybyte.layers.size import SEQUENCES, Dim
+from everybyte.layers.tape import Tape, Value
+
+
+@dataclass(frozen=True, slots=True)
+class PostNormBlock:
+    """norm(x + attention(x)), then norm(x + mlp(x)), as modeling_bert.py writes it; `names` are those of the modules."""
+
+    attention: MultiHead
+    ffn: int
+    activation: str
+    dropout: float
+    attention_name: str = "attention"
+    attention_out: str = "attention.output.dense"
+    attention_norm: str = "attention.output.LayerNorm"
+    up: str = "intermediate.dense"
+    down: str = "output.dense"
+    norm: str = "output.LayerNorm"
+    attention_dropout: bool = True
+    """Dropout behind the attention's projection (BERT; not DistilBERT)."""
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """x (n, h) -> (n, h)."""
+        hidden = Dim("h", self.attention.hidden)
+        with t.scope(self.attention_name, x):
+            mixed = self.attention.forward(t, x)
+        if self.attention_out:
+            mixed = linear(t, mixed, self.attention_out, hidden, bias=True)
+        if self.attention_dropout:
+            mixed = ops.dropout(t, mixed, self.dropout)
+        x = layer_norm(t, ops.add(t, mixed, x), self.attention_norm)
+        wide = activate(t, linear(t, x, self.up, Dim("f", self.ffn), bias=True), self.activation)
+        narrow = ops.dropout(t, linear(t, wide, self.down, hidden, bias=True), self.dropout)
+        return layer_norm(t, ops.add(t, narrow, x), self.norm)
+
+
+@dataclass(frozen=True, slots=True)
+class Pooler:
+    """tanh(dense(first token)): x (n, h) -> (b, out)."""
+
+    hidden: int
+    out: int
+    leaf: str = "pooler.dense"
+    norm: str = ""
+    """Name of a LayerNorm before it."""
+    activation: bool = True
+    bias: bool = True
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """The first token of each sequence, projected."""
+        if self.norm:
+            x = layer_norm(t, x, self.norm)
+        first = ops.narrow(t, x, (SEQUENCES, x.dims[-1]))
+        pooled = linear(t, first, self.leaf, Dim("h", self.out), bias=self.bias) if self.leaf else first
+        return ops.unary(t, "tanh", pooled, keeps="output") if self.activation else pooled
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedHead:
+    """norm(act(dense(x))): what BERT and RoBERTa do before the product with the vocabulary."""
+
+    hidden: int
+    activation: str
+    dense: str = "cls.predictions.transform.dense"
+    norm: str = "cls.predictions.transform.LayerNorm"
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """x (n, h) -> (n, h)."""
+        return layer_norm(t, activate(t, linear(t, x, self.dense, Dim("h", self.hidden), bias=True), self.activation), self.norm)
