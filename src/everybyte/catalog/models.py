@@ -41,7 +41,7 @@ def find_model(name: str, path: str = "model") -> ModelRow:
     """
     index = _index()
     key = fold(name)
-    found = index.get(key)
+    found = index.get(key) or _index_without_points().get(key.replace(".", ""))
     if found is None:
         way_out = "a model that is not in the catalogue is given by a path to its config.json, folder or .gguf, or as hf:ORG/NAME"
         refuse_unknown(name, key, index, path=path, kind="model", way_out=way_out)
@@ -76,6 +76,15 @@ def _index() -> dict[str, str]:
         for form in _short_forms(text):
             short.setdefault(fold(form), set()).add(name)
     return {**{key: names.pop() for key, names in short.items() if len(names) == 1}, **full}
+
+
+@cache
+def _index_without_points() -> dict[str, str]:
+    """For `llama31-8b`: the index with numbers run together, where that leaves one meaning."""
+    meanings: dict[str, set[str]] = {}
+    for key, name in _index().items():
+        meanings.setdefault(key.replace(".", ""), set()).add(name)
+    return {key: names.pop() for key, names in meanings.items() if len(names) == 1}
 
 
 def _short_forms(name: str) -> list[str]:

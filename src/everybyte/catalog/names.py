@@ -15,13 +15,15 @@ DATA = Path(__file__).parent / "data"
 """The folder of the catalogue's files; its README names the sources."""
 
 _WORD = re.compile(r"[a-z0-9]+")
+_SEPARATORS = re.compile(r"[^a-z0-9.]+|(?<![0-9])\.|\.(?![0-9])")
+_BETWEEN_DIGITS = re.compile(r"(?<=[0-9])[^a-z0-9]+(?=[0-9])")
 _LONGEST_NAME = 200
 """No known name is longer; a longer text is shown and compared by its beginning only."""
 
 
 def fold(name: str) -> str:
-    """`Meta-Llama-3.1-8B` -> `metallama318b`: lower case, letters and digits only."""
-    return "".join(_WORD.findall(name.casefold()))
+    """`facebook/OPT_1.3b` -> `facebookopt1.3b`: lower case without separators; between two digits they are one point, which keeps 1.3b from 13b."""
+    return _SEPARATORS.sub("", _BETWEEN_DIGITS.sub(".", name.casefold()))
 
 
 def words(name: str) -> list[str]:
