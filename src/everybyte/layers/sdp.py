@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from everybyte.basics.dtypes import BF16, FP16, FP32, INT64
 from everybyte.layers import ops
 from everybyte.layers.size import B, Dim, Dims, S, Size, T
-from everybyte.layers.tape import Made, Tape, Value
+from everybyte.layers.tape import Made, Storage, Tape, Value
 
 SCORES: Dim = Dim("b·s·t", 1, (B, S, T))
 
@@ -121,19 +121,26 @@ def _eager(
 def _softmax_with_sinks(t: Tape, scores: Value, sinks: Value) -> Value:
     """One more column of logits, minus the row's maximum, softmax in the type of the scores, the column cut off (modeling_gpt_oss.py)."""
     heads, pairs = scores.dims
-    one = pairs._replace(letter="b·s", axes=(B, S))
-    wider = ops.join(t, (scores, sinks), (heads, pairs), (heads, one))
-    places = t.new("max positions", (heads, one), INT64, False)
-    highest = t.new("max", (heads, one), wider.dtype, wider.grad)
-    t.step("max", (wider,), (highest, places), saved=(places,))
-    shifted = ops.add(t, wider, highest)
-    probabilities = ops.softmax(t, shifted, shifted.dtype)
-    return ops.narrow(t, probabilities, scores.dims)
+    row = (heads, Dim("b·s", 1, tuple(a for a in pairs.axes if a in (B, S))))
+    whole = Size.of(scores.dims, scores.dtype) + Size.of(row, scores.dtype)
+
+    def made(what: str) -> Value:
+        return Value(Storage(whole, t.path, what, scores.dims, scores.dtype), scores.dims, scores.dtype, scores.grad or sinks.grad)
+
+    joined, shifted, probabilities = made("cat"), made("sub"), made("softmax")
+    t.step("cat", (scores, sinks), (joined,), made=[Made(scores, None), Made(sinks, Size.of(sinks.dims, sinks.dtype))])
+    highest, places = t.new("max", row, scores.dtype, joined.grad), t.new("max positions", row, INT64, False)
+    t.step("max", (joined,), (highest, places), saved=(places,), made=[Made(joined, whole)])
+    t.step("sub", (joined, highest), (shifted,), made=[Made(joined, None), Made(highest, Size.of(row, scores.dtype))])
+    t.step("softmax", (shifted,), (probabilities,), saved=(probabilities,), made=[Made(shifted, whole)])
+    kept = Value(probabilities.storage, scores.dims, scores.dtype, probabilities.grad)
+    t.step("narrow", (probabilities,), (kept,), made=[Made(probabilities, whole)])
+    return kept
 
 
 def _by_head(t: Tape, x: Value) -> Value:
-    """A batched product lays its factors out by head first: a copy, unless there is one sequence or repeat_kv or a cast did so already."""
-    if t.setup.single or x.storage.what in ("repeat", "cat") or (t.setup.compute is not None and x.dtype != t.setup.compute):
+    """A batched product lays its factors out by head first: a copy, unless there is one sequence or repeat_kv, a copy or a cast did so already."""
+    if t.setup.single or x.storage.what in ("repeat", "cat", "copy") or (t.setup.compute is not None and x.dtype != t.setup.compute):
         return x
     return ops.contiguous(t, x)
 
@@ -176,4 +183,5 @@ def _fused(t: Tape, q: Value, k: Value, v: Value, sizes: Heads, bias: Value | No
             hidden = hidden + Size.of((k.dims[0], sizes.q_width), k.dtype) + Size.of((v.dims[0], sizes.out_width), v.dtype)
     inputs = (q, k, v) if bias is None else (q, k, v, ops.autocast(t, bias))
     t.step("attention", inputs, (out, lse), saved=(*inputs, out, lse), back_scratch=hidden)
-    return out
+    # The result has the layout of q. A joined q lies head by head, and so HF's `transpose(1, 2).contiguous()` makes a copy
+    return ops.contiguous(t, out) if q.storage.what == "cat" and sizes.d == sizes.dv else out
