@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from everybyte.basics.dtypes import FP32, INT32, INT64
+from everybyte.basics.dtypes import INT32, INT64
 from everybyte.layers import ops
 from everybyte.layers.indexing import integers, rows, total
 from everybyte.layers.linear import linear
