@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from everybyte.basics.errors import BadInput, EverybyteError
-    from everybyte.estimate import estimate, headline
+    from everybyte.conductor import estimate, headline
     from everybyte.job import Job, read_job
     from everybyte.ledger.answer import Answer
 
@@ -17,8 +17,8 @@ _HOME = {
     "BadInput": "everybyte.basics.errors",
     "EverybyteError": "everybyte.basics.errors",
     "Job": "everybyte.job",
-    "estimate": "everybyte.estimate",
-    "headline": "everybyte.estimate",
+    "estimate": "everybyte.conductor",
+    "headline": "everybyte.conductor",
     "read_job": "everybyte.job",
 }
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from everybyte.layers.size import Point
 from everybyte.layers.tape import Storage
-from everybyte.rules.static import declared, shape, tensor_bytes
+from everybyte.models.count import declared
+from everybyte.rules.static import shape, tensor_bytes
 from everybyte.rules.step import Segment
-from everybyte.rules.training import Training
+
+if TYPE_CHECKING:
+    from everybyte.rules.training import Training
 
 Event = tuple[int, int]
 """(key, bytes): bytes above zero allocate under the key, zero frees it."""

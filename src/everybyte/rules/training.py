@@ -92,6 +92,13 @@ class Training:
         return found
 
 
+    def script(self) -> Iterable[tuple[int, int]]:
+        """The allocations of loading and two steps in program order."""
+        from everybyte.rules.events import script
+
+        return script(self)
+
+
 def training(network: Network, recipe: Recipe, compute_capability: str, extra: tuple[Line, ...] = ()) -> Training:
     """A training step of `recipe` on a device."""
     return Training(network, recipe, compute_capability, Course(network, recipe), extra)

@@ -1,0 +1,30 @@
+"""Reserved bytes of a course of allocations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from everybyte.allocator.caching import CachingAllocator, OutOfMemory
+
+
+def peak_reserved(script: Iterable[tuple[int, int]], capacity: int = 0) -> int:
+    """The peak of reserved bytes when PyTorch's caching allocator serves `script`.
+
+    On a device of `capacity` the allocator gives free segments back before it fails; a script that cannot be served at all is replayed
+    without a limit, so that the answer says how much is missing.
+    """
+    rows = list(script)
+    try:
+        return _run(rows, capacity)
+    except OutOfMemory:
+        return _run(rows, 0)
+
+
+def _run(rows: list[tuple[int, int]], capacity: int) -> int:
+    allocator = CachingAllocator(capacity)
+    for key, nbytes in rows:
+        if nbytes:
+            allocator.malloc(key, nbytes)
+        else:
+            allocator.free(key)
+    return allocator.peak_reserved

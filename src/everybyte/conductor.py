@@ -1,0 +1,123 @@
+"""The conductor: a job goes in, an answer comes out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everybyte.allocator.reserved import peak_reserved
+from everybyte.basics.errors import BadInput
+from everybyte.catalog.gpus import find_gpu
+from everybyte.engines.account import Account, Rank
+from everybyte.engines.registry import Device, account
+from everybyte.job import CustomGpu, Job, job_to_dict, read_job
+from everybyte.layers.network import Network
+from everybyte.ledger.answer import Answer, HardwareFacts, ModelFacts, RankAnswer
+from everybyte.models.count import active_count, parameter_count
+from everybyte.models.source import network_of
+from everybyte.rules.overhead import CONTEXT_BYTES, context_line
+
+NO_DEVICE = Device("", 0, "8.0")
+"""Where the job names no GPU: workspaces as on Ampere."""
+
+
+def estimate(job: Job | dict[str, Any] | str) -> Answer:
+    """The answer to a job: figures, ranges, ledgers and the settings behind them.
+
+    `job` is a Job, a mapping in the contract's form, or the path of a file. Raises BadInput with the key's path, Unsupported for what is
+    not modelled.
+    """
+    job = job if isinstance(job, Job) else read_job(job)
+    network, device, found = _account(job)
+    from everybyte.measure.ranges import ranges
+
+    ranks = tuple(_rank_answer(rank, found, device) for rank in found.ranks)
+    worst = max(ranks, key=lambda r: r.figures.get("peak.device", 0))
+    figures = {**worst.figures, **found.figures}
+    given = {k: int(v) for k, v in (job.given or {}).items() if k in figures}
+    figures.update(given)
+    capacity = device.capacity
+    needed = figures.get("peak.device", 0) - CONTEXT_BYTES
+    return Answer(
+        name=job.name or "",
+        job=_filled_in(job, found),
+        settings=tuple(found.choices.settings),
+        model=ModelFacts(
+            name=network.name, params=parameter_count(network), active_params=active_count(network), trainable_params=found.trainable_params,
+            layers=network.layers,
+        ),
+        hardware=HardwareFacts(gpu=device.name, capacity=capacity) if capacity else None,
+        fits=needed <= capacity - CONTEXT_BYTES if capacity else None,
+        headroom=capacity - CONTEXT_BYTES - needed if capacity else None,
+        figures=figures,
+        range=ranges(job, figures),
+        ranks=ranks,
+        host={},
+        assumptions=tuple(found.choices.assumptions),
+        warnings=tuple([*found.choices.warnings, *(f"{key} is the given value, not the computed one" for key in given)]),
+    )  # fmt: skip
+
+
+def headline(job: Job | dict[str, Any] | str) -> dict[str, int]:
+    """The figures that need no rows and no replay of the allocator: peak.allocated, static.allocated and what the engine adds."""
+    job = job if isinstance(job, Job) else read_job(job)
+    _, _, found = _account(job)
+    totals = [rank.bill.totals() for rank in found.ranks]
+    worst = max(totals, key=lambda t: max(t.values()))
+    return {"peak.allocated": max(worst.values()), **_static(worst), **found.figures}
+
+
+def _account(job: Job) -> tuple[Network, Device, Account]:
+    network = network_of(job.model, "model")  # type: ignore[arg-type]
+    device = _device(job)
+    return network, device, account(job, network, device)
+
+
+def _device(job: Job) -> Device:
+    hardware = job.hardware
+    if hardware is None or hardware.gpu is None:
+        return NO_DEVICE
+    if hardware.gpus == 0:
+        raise BadInput("hardware.gpus", "is 0: this engine runs on a GPU; leave it out or say 1")
+    if isinstance(hardware.gpu, CustomGpu):
+        return Device(hardware.gpu.name or "GPU", hardware.gpu.memory_bytes, "8.0")
+    gpu = find_gpu(hardware.gpu, "hardware.gpu")
+    return Device(gpu.name, gpu.capacity, gpu.compute_capability)
+
+
+def _static(totals: dict[Any, int]) -> dict[str, int]:
+    return {"static.allocated": totals["between_steps"]} if "between_steps" in totals else {}
+
+
+def _rank_answer(rank: Rank, found: Account, device: Device) -> RankAnswer:
+    ledger = rank.bill.ledger()
+    phases = ledger.phases()
+    peak = max(phases, key=lambda p: p.allocated)
+    totals = {p.name: p.allocated for p in phases}
+    reserved = max(peak_reserved(rank.bill.script(), max(device.capacity - CONTEXT_BYTES, 0)), peak.allocated)
+    figures = {"peak.allocated": peak.allocated, "peak.reserved": reserved, "peak.device": reserved + CONTEXT_BYTES, **_static(totals)}
+    return RankAnswer(
+        label=rank.label, gpus=rank.gpus, stage=rank.stage, figures=figures, peak_phase=peak.name, phases=phases,
+        ledger=(*ledger.entries, *_outside(tuple(totals))),
+    )  # fmt: skip
+
+
+def _outside(phases: tuple[Any, ...]) -> tuple[Any, ...]:
+    from everybyte.ledger.build import build
+
+    return build({phase: [context_line()] for phase in phases}).entries
+
+
+def _filled_in(job: Job, found: Account) -> dict[str, Any]:
+    """The job with every default filled in."""
+    filled = job_to_dict(job)
+    for setting in found.choices.settings:
+        place = filled
+        *path, leaf = setting.key.split(".")
+        for key in path:
+            below = place.get(key)
+            if not isinstance(below, dict):
+                below = {}
+                place[key] = below
+            place = below
+        place.setdefault(leaf, setting.value)
+    return filled

@@ -1,0 +1,48 @@
+"""What an engine gives back for a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from everybyte.ledger.entry import Phase
+from everybyte.ledger.ledger import Ledger
+from everybyte.rules.choices import Choices
+
+
+class Bill(Protocol):
+    """The course of one kind of rank: totals at once, rows when asked for, and the allocations in program order."""
+
+    def totals(self) -> dict[Phase, int]:
+        """Allocated bytes at the highest instant of each phase."""
+        ...
+
+    def ledger(self) -> Ledger:
+        """All rows."""
+        ...
+
+    def script(self) -> Iterable[tuple[int, int]]:
+        """(key, bytes) allocations and (key, 0) frees."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One kind of rank."""
+
+    bill: Bill
+    label: str = "gpu 0"
+    gpus: int = 1
+    stage: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The ranks of a job, what is trained, figures that only the engine knows, and the settings behind them."""
+
+    ranks: tuple[Rank, ...]
+    choices: Choices
+    trainable_params: int = 0
+    figures: dict[str, int] = field(default_factory=dict)
+    peak_figure: str = "peak.allocated"

@@ -1,0 +1,1 @@
+"""A plain PyTorch loop over a model as Hugging Face writes it."""

@@ -1,0 +1,1 @@
+"""Hugging Face: Trainer and its descendants (trl, axolotl, LLaMA-Factory), and generation."""

@@ -1,0 +1,59 @@
+"""Accounts for a step of the Hugging Face Trainer, with peft and trl as they are used with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from everybyte.engines.account import Account, Rank
+from everybyte.engines.registry import Device
+from everybyte.job import Job, Train
+from everybyte.layers.network import Network
+from everybyte.rules.choices import Choices, versions
+from everybyte.rules.from_job import Defaults, recipe_of
+from everybyte.rules.static import trained
+from everybyte.rules.training import training
+
+LATEST = (5, 24)
+"""transformers version that is assumed where the job names none."""
+
+
+def loss(train: Train, choices: Choices) -> str:
+    """Which cross entropy runs: modeling files until 4.45, loss/loss_utils.py with a shifted copy until 4.49, without it from 4.50."""
+    kernels = train.kernels or ()
+    kind = train.loss.kind if train.loss else None
+    if kind == "fused-linear" and "cut-cross-entropy" in kernels:
+        return "cut"
+    if kind == "fused-linear" or "foak-liger-flce" in kernels:
+        return "fused-linear"
+    if kind is None and "liger" in kernels:
+        return "fused-linear"
+    version = versions(train.version).get("transformers", LATEST)
+    form = "rebound" if version < (4, 46) else ("shifted" if version < (4, 50) else "")
+    if "foak-ce" in kernels:
+        return f"foak-{form or 'shifted'}"
+    return f"hf-{form}" if form else "hf"
+
+
+def defaults(train: Train) -> Defaults:
+    """The Trainer's defaults, by version where they changed."""
+    version = versions(train.version).get("transformers", LATEST)
+    name = "transformers " + ".".join(str(n) for n in version[:2])
+    base = Defaults(name, precision="bf16-mixed", loss=loss)
+    # modeling_utils.gradient_checkpointing_enable: use_reentrant True until v5
+    base = replace(base, reentrant=version < (5, 0), impl="fused" if version >= (4, 56) else "foreach")
+    if train.framework == "trl":
+        base = replace(base, framework="trl", seq_len=1024, recompute="full" if version >= (4, 56) else "none", micro_batch=8)
+    elif train.framework == "axolotl":
+        base = replace(base, framework="axolotl", impl="fused")
+    elif train.framework == "llama-factory":
+        base = replace(base, framework="LLaMA-Factory", recompute="full", adapter_targets=("*",), reentrant=True)
+    return base
+
+
+def account(job: Job, network: Network, device: Device) -> Account:
+    """The account of a Trainer step on one GPU."""
+    assert job.train is not None
+    choices = Choices()
+    recipe = recipe_of(job.train, network, defaults(job.train), choices)
+    bill = training(network, recipe, device.compute_capability)
+    return Account((Rank(bill),), choices, trained(network, recipe.setup, recipe.gradient, recipe.stepped).numel)

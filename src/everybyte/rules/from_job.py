@@ -1,0 +1,205 @@
+"""From the train section of a job to a recipe. An engine states its defaults; the reading of the job is the same for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from everybyte.basics.dtypes import BF16, FP16, FP32, DType, dtype
+from everybyte.basics.errors import BadInput, Unsupported
+from everybyte.basics.origin import default_of, inferred
+from everybyte.job import Train
+from everybyte.layers.network import Network
+from everybyte.layers.replay import Recompute
+from everybyte.layers.setup import Adapter, AttentionKernel, Kernels, Packed, Setup
+from everybyte.layers.size import Batch
+from everybyte.rules.choices import Choices
+from everybyte.rules.optimizer import OptimizerPlan, rule
+from everybyte.rules.recipe import Recipe, RecomputePlan
+
+ATTENTION: dict[str, AttentionKernel] = {"eager": "eager", "unfused": "eager", "sdpa": "sdpa", "flash2": "flash", "flash3": "flash", "flex": "flash"}
+LOW_RANK_KINDS = ("lora", "dora", "adalora")
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What a framework does where the job is silent."""
+
+    framework: str
+    """As it is written in origins: `transformers 5.24`."""
+    micro_batch: int = 1
+    seq_len: int = 2048
+    precision: str = "bf16"
+    attention: str = "sdpa"
+    recompute: str = "none"
+    reentrant: bool = False
+    optimizer: str = "adamw"
+    impl: str = "foreach"
+    adapter_rank: int = 8
+    adapter_targets: tuple[str, ...] = ("q_proj", "v_proj")
+    adapter_dtype: str = "fp32"
+    adapter_dropout: float = 0.0
+    packed_skip: tuple[str, ...] = ("lm_head", "embed_out", "score")
+    kernels: Kernels = field(default_factory=Kernels)
+    loss: Callable[[Train, Choices], str] = lambda train, choices: "hf"
+    batch_bytes_per_token: int = 24
+
+
+def recipe_of(train: Train, network: Network, defaults: Defaults, choices: Choices) -> Recipe:
+    """The recipe of a job. Raises BadInput or Unsupported with the key's path."""
+    choices.note("train.framework", train.framework or "pytorch", "given")
+    refuse_distributed(train)
+    weights, compute, master, gradient, state = precision_of(train, defaults, choices)
+    adapter = adapter_of(train, defaults, choices)
+    packed = packed_of(train, defaults, choices)
+    if packed is not None and adapter is None:
+        raise BadInput("train.quantization", "packed weights cannot be trained: give an adapter (train.adapter), or leave the quantization out")
+    batch = batch_of(train, network, defaults, choices)
+    kernels = kernels_of(train, defaults, choices)
+    trainable = ("*",) if adapter is None else tuple(f"*{name}*" for name in (train.adapter.modules_to_save or ()) if train.adapter)
+    prep = packed is not None and train.quantization is not None and bool(train.quantization.kbit_prep)
+    setup = Setup(
+        weights=weights, compute=compute, trainable=trainable, adapter=adapter, packed=packed, norm_weights=FP32 if prep else None,
+        kernels=kernels, single=batch.b == 1, dropout=train.dropout,
+    )  # fmt: skip
+    optimizer = optimizer_of(train, defaults, choices, master, state)
+    keeps_zeroed = train.zero_grad_set_to_none is False
+    accumulates = choices.pick("train.grad_accum", train.grad_accum, 1, default_of(defaults.framework)) > 1
+    return Recipe(
+        setup=setup, batch=batch, optimizer=optimizer, recompute=recompute_of(train, defaults, choices), gradient=gradient, stream=weights,
+        gradients_live="never" if optimizer.in_backward else ("always" if accumulates or keeps_zeroed else "backward"),
+        gradients_between=keeps_zeroed, batch_bytes_per_token=defaults.batch_bytes_per_token,
+    )  # fmt: skip
+
+
+def refuse_distributed(train: Train) -> None:
+    """This account is for one GPU."""
+    mesh = train.mesh
+    sizes = {} if mesh is None else {k: getattr(mesh, k) for k in ("dp_replicate", "dp_shard", "tp", "cp", "pp", "ep", "etp", "ulysses")}
+    wide = next((k for k, v in sizes.items() if v is not None and v > 1), None)
+    if wide is not None:
+        raise Unsupported(f"train.mesh.{wide}", f"{sizes[wide]}: runs over several GPUs are not answered yet; one GPU is")
+    if train.offload is not None and any(v not in (None, "none") for v in (train.offload.optimizer, train.offload.params)):
+        raise Unsupported("train.offload", "offload of parameters and optimizer states is not answered yet")
+
+
+def precision_of(train: Train, defaults: Defaults, choices: Choices) -> tuple[DType, DType | None, DType | None, DType | None, DType | None]:
+    """(weights, autocast type, master copy, gradients, optimizer states); None where it follows the weights or is not there."""
+    word = choices.pick("train.precision", train.precision, defaults.precision, default_of(defaults.framework))
+    if word == "fp8":
+        raise Unsupported("train.precision", "fp8 compute is not answered for this framework yet; bf16-mixed is the nearest")
+    half = FP16 if word.startswith("fp16") else BF16
+    weights = FP32 if word == "fp32" or word.endswith("mixed") else half
+    compute = half if word.endswith("mixed") else None
+    master = FP32 if word.endswith("master") else None
+    given = train.dtypes
+    if given is None:
+        return weights, compute, master, None, None
+    weights = _dtype(given.weights, "weights") or weights
+    stated = _dtype(given.compute, "compute")
+    if stated is not None and stated != weights and compute is None:
+        compute = stated
+    master = None if given.master == "none" else (_dtype(given.master, "master") or master)
+    return weights, compute, master, _dtype(given.grads, "grads"), _dtype(given.optimizer, "optimizer")
+
+
+def _dtype(word: str | None, key: str) -> DType | None:
+    return None if word in (None, "none") else dtype(str(word), f"train.dtypes.{key}")
+
+
+def batch_of(train: Train, network: Network, defaults: Defaults, choices: Choices) -> Batch:
+    """The micro-batch: given in sequences, or in packed tokens."""
+    if train.tokens is not None and train.micro_batch is None:
+        length = choices.pick("train.seq_len", train.seq_len, train.tokens, inferred("one packed row of train.tokens"))
+        rows = max(train.tokens // length, 1)
+        choices.note("train.micro_batch", rows, inferred("train.tokens / train.seq_len"))
+        return Batch(rows, length, length)
+    micro_batch = choices.pick("train.micro_batch", train.micro_batch, defaults.micro_batch, default_of(defaults.framework))
+    length = choices.pick("train.seq_len", train.seq_len, defaults.seq_len, default_of(defaults.framework))
+    if network.max_positions and length > network.max_positions:
+        choices.warn(f"train.seq_len {length:,} is longer than the {network.max_positions:,} positions that the model was made for")
+    return Batch(micro_batch, length, length)
+
+
+def adapter_of(train: Train, defaults: Defaults, choices: Choices) -> Adapter | None:
+    """The adapter, or None for full training."""
+    given = train.adapter
+    if given is None:
+        return None
+    kind = choices.pick("train.adapter.kind", given.kind, "lora", inferred("an adapter without kind"))
+    if kind not in LOW_RANK_KINDS:
+        raise Unsupported("train.adapter.kind", f"{kind!r} is not answered by {defaults.framework} yet; answered are {', '.join(LOW_RANK_KINDS)}")
+    rank = choices.pick("train.adapter.rank", given.rank, defaults.adapter_rank, default_of(defaults.framework))
+    listed = given.targets
+    targets = ("*",) if listed == "all-linear" else (tuple(listed) if listed is not None else defaults.adapter_targets)
+    choices.note("train.adapter.targets", listed or list(targets), "given" if listed is not None else default_of(defaults.framework))
+    word = choices.pick("train.adapter.dtype", given.dtype, defaults.adapter_dtype, default_of(defaults.framework))
+    rate = (train.extra or {}).get("lora_dropout")
+    rate = choices.pick("train.extra.lora_dropout", rate, defaults.adapter_dropout, default_of(defaults.framework))
+    if not isinstance(rate, int | float) or not 0 <= rate <= 1:
+        raise BadInput("train.extra.lora_dropout", f"must be a rate from 0 to 1, not {rate!r}")
+    return Adapter(kind, rank, targets, dtype(word, "train.adapter.dtype"), float(rate))
+
+
+def packed_of(train: Train, defaults: Defaults, choices: Choices) -> Packed | None:
+    """The packed format of the frozen base, or None."""
+    given = train.quantization
+    if given is None or given.format is None:
+        return None
+    framework = default_of(defaults.framework)
+    group = choices.pick("train.quantization.group_size", given.group_size, 128 if given.format in ("gptq", "awq") else 64, framework)
+    double = choices.pick("train.quantization.double", given.double, False, framework)
+    # routers of mixtures are plain nn.Linear modules: bitsandbytes packs them, GPTQ and AWQ checkpoints leave them out
+    skip = (*defaults.packed_skip, *((".gate", ".router", "shared_expert_gate") if given.format in ("gptq", "awq") else ()))
+    return Packed(given.format, skip, group, double=bool(double), bits=given.bits or 4)
+
+
+def kernels_of(train: Train, defaults: Defaults, choices: Choices) -> Kernels:
+    """The implementations that run."""
+    word = choices.pick("train.attention", train.attention, defaults.attention, default_of(defaults.framework))
+    if word not in ATTENTION:
+        raise Unsupported("train.attention", f"{word!r} is not answered by {defaults.framework} yet; answered are {', '.join(ATTENTION)}")
+    chosen: dict[str, Any] = {"attention": ATTENTION[word], "loss": defaults.loss(train, choices)}
+    for name in train.kernels or ():
+        chosen.update(KERNELS.get(name, {}))
+    return replace(defaults.kernels, **chosen)
+
+
+KERNELS: dict[str, dict[str, str]] = {
+    "liger": {"norm": "fused", "mlp": "fused", "rope": "fused"},
+    "foak-rms": {"norm": "fused"},
+    "foak-rope": {"rope": "fused"},
+    "foak-fused-lora": {"lora": "fused"},
+    "apex": {"norm": "fused"},
+}
+"""What a named kernel package replaces; losses are chosen by each engine."""
+
+
+def optimizer_of(train: Train, defaults: Defaults, choices: Choices, master: DType | None, state: DType | None) -> OptimizerPlan:
+    """The optimizer's plan."""
+    given = train.optimizer
+    origin = default_of(defaults.framework)
+    name = choices.pick("train.optimizer.name", given.name if given else None, defaults.optimizer, origin)
+    impl = choices.pick("train.optimizer.impl", given.impl if given else None, defaults.impl, origin)
+    bits = 8 if given and given.state_dtype == "int8" else None
+    rule(name, rank=given.rank if given else None, state_bits=bits)
+    stated = given.state_dtype if given else None
+    kind = dtype(stated, "train.optimizer.state_dtype") if stated and stated not in ("int8", "int4") else state
+    return OptimizerPlan(
+        name, impl, kind, master, given.rank if given else None, bits,
+        paged=bool(given and given.paged), in_backward=bool(given and given.in_backward),
+    )  # fmt: skip
+
+
+def recompute_of(train: Train, defaults: Defaults, choices: Choices) -> RecomputePlan:
+    """Which blocks are recomputed, and by which of torch's two implementations."""
+    given = train.recompute
+    policy = choices.pick("train.recompute.policy", given.policy if given else None, defaults.recompute, default_of(defaults.framework))
+    if policy == "none":
+        return RecomputePlan()
+    if policy == "selective":
+        raise Unsupported("train.recompute.policy", f"'selective' is not answered by {defaults.framework} yet; none and full are")
+    reentrant = choices.pick("train.recompute.reentrant", given.reentrant if given else None, defaults.reentrant, default_of(defaults.framework))
+    mode: Recompute = "reentrant" if reentrant else "non-reentrant"
+    return RecomputePlan(mode, (given.every if given else None) or 1)
