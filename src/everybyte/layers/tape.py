@@ -190,13 +190,14 @@ class Tape:
         packed: bool = False,
         adapter: bool = False,
         tied: bool = False,
+        fixed: bool = False,
         share: tuple[int, int] = (1, 1),
     ) -> Value:
-        """A weight of the current module: trained or frozen as the setup says. The same name gives the same weight."""
+        """A weight of the current module: trained or frozen as the setup says, `fixed` ones never. The same name gives the same weight."""
         name = self.name(leaf)
         if name in self.weights:
             return self.weights[name]
-        trainable = self.setup.grad if adapter else self.setup.trains(name) and not packed
+        trainable = self.setup.grad if adapter else self.setup.trains(name) and not (packed or fixed)
         kind = dtype or self.setup.weights
         self.parameters.append(Parameter(name, dims, kind, trainable, count, packed, adapter, tied=tied, share=share))
         value = self.given("weight", dims, kind, grad=trainable)

@@ -40,8 +40,9 @@ def build(c: Config) -> Network:
 def _embedding(c: Config, place: str, dropout: float, hidden: int, types: int) -> Embedding:
     positions = c.integer("max_position_embeddings", default=512)
     return Embedding(
-        c.integer("vocab_size"), hidden, f"{place}.word_embeddings", positions, f"{place}.position_embeddings", types,
-        f"{place}.LayerNorm", dropout, type_leaf=f"{place}.token_type_embeddings",
+        c.integer("vocab_size"), hidden, f"{place}.word_embeddings", positions, f"{place}.position_embeddings",
+        positions_by_sequence=c.architecture.startswith("Roberta"), types=types, type_leaf=f"{place}.token_type_embeddings",
+        norm=f"{place}.LayerNorm", dropout=dropout,
     )  # fmt: skip
 
 

@@ -119,6 +119,11 @@ class Config:
             raise BadInput(f"{self.path}.num_attention_heads", f"must divide hidden_size ({hidden}) unless head_dim is given, and {heads} does not")
         return heads, kv_heads, head_dim
 
+    def divides(self, key: str, part: int, whole: int) -> None:
+        """Raises BadInput unless the field `key`, which is `part`, divides `whole`."""
+        if whole % part:
+            raise BadInput(f"{self.path}.{key}", f"must divide {whole}, and {part} does not")
+
     def activation(self, default: str = "silu", *keys: str) -> str:
         """The activation function by the name that `layers.mlp` uses; `keys` where the family calls it otherwise."""
         asked = keys or ("hidden_act", "activation_function", "hidden_activation", "hidden_activation_function")

@@ -13,6 +13,8 @@ from everybyte.models.config import Config
 FAMILIES: dict[str, tuple[str, ...]] = {
     "llama": ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"),
     "bert": ("BertModel", "BertForMaskedLM", "RobertaModel", "RobertaForMaskedLM", "DistilBertModel", "DistilBertForMaskedLM"),
+    "t5": ("T5ForConditionalGeneration", "T5Model", "T5EncoderModel", "MT5ForConditionalGeneration", "MT5Model", "MT5EncoderModel"),
+    "whisper": ("WhisperForConditionalGeneration", "WhisperModel"),
     "vit": ("ViTModel", "ViTForImageClassification"),
 }
 """File in this folder -> architectures (the class names of `architectures` in config.json) that it builds."""
