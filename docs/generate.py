@@ -1,9 +1,16 @@
-"""Writes the pages of docs/reference from the code, so that they cannot drift: `make docs`. A test compares them."""
+"""Writes what the documentation can take from the code, so that it cannot drift: `make docs`. A test compares both.
+
+The pages of docs/reference are written whole. In README.md and docs/guides the output of each `$ everybyte ...` of a console block is run again.
+"""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import os
+import re
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,13 +18,14 @@ import click
 import msgspec
 from msgspec import inspect as form
 
-from everybyte.cli import main as command_line
+from everybyte.cli.app import group
 from everybyte.job import Job
 from everybyte.job import form as job_form
 from everybyte.job.shorthand import HEAD_KEY
 from everybyte.textbook import FORMULAS, LETTERS, Formula
 
-REFERENCE = Path(__file__).parent / "reference"
+ROOT = Path(__file__).parents[1]
+REFERENCE = ROOT / "docs" / "reference"
 NOTE = "<!-- Written by docs/generate.py from the code; do not edit. -->"
 WIDTH = 110
 
@@ -32,17 +40,45 @@ NO_REAL_LIMIT = 10**9
 
 
 def main() -> int:
-    """Writes every page."""
+    """Writes every page that is not up to date."""
     REFERENCE.mkdir(exist_ok=True)
-    for name, text in pages().items():
-        (REFERENCE / name).write_text(text, encoding="utf-8")
-        print(REFERENCE / name)
+    for path, text in pages().items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {path.relative_to(ROOT)}")
     return 0
 
 
-def pages() -> dict[str, str]:
-    """All generated pages by file name."""
-    return {"job-file.md": job_page(), "commands.md": commands_page(), "formulas.md": formulas_page()}
+def pages() -> dict[Path, str]:
+    """All pages as they should be, by path."""
+    reference = {"job-file.md": job_page(), "commands.md": commands_page(), "formulas.md": formulas_page()}
+    return {REFERENCE / name: text for name, text in reference.items()} | {path: with_output(path.read_text(encoding="utf-8")) for path in pages_with_output()}
+
+
+def pages_with_output() -> list[Path]:
+    """The pages whose console blocks are run."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+
+
+def with_output(page: str) -> str:
+    """The page with the output of its commands as it is now."""
+    return re.sub(r"(?<=```console\n)(.*?)(?=```)", lambda block: run_block(block[1]), page, flags=re.DOTALL)
+
+
+def run_block(block: str) -> str:
+    """A console block, its `$ everybyte` commands run again. A block with other commands stays as it is."""
+    commands = [line for line in block.splitlines() if line.startswith("$ ")]
+    if not commands or not all(command.startswith("$ everybyte ") for command in commands):
+        return block
+    return "\n\n".join(f"{command}\n{output_of(command[2:])}" for command in commands) + "\n"
+
+
+def output_of(command: str) -> str:
+    """What a command prints in the root of the project, without colour."""
+    words = [str(Path(sys.executable).with_name("everybyte")), *shlex.split(command)[1:]]
+    env = {**os.environ, "NO_COLOR": "1", "COLUMNS": str(WIDTH)}
+    done = subprocess.run(words, cwd=ROOT, env=env, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return "\n".join(line.rstrip() for line in done.stdout.strip("\n").splitlines())
 
 
 def job_page() -> str:
@@ -126,11 +162,10 @@ def field_docs() -> dict[str, dict[str, str]]:
 
 def commands_page() -> str:
     """The help of every command."""
-    assert isinstance(command_line, click.Group)
-    with click.Context(command_line, info_name="everybyte", terminal_width=WIDTH, max_content_width=WIDTH) as context:
-        parts = ["# Commands", NOTE, help_of(command_line, context)]
-        for name in command_line.list_commands(context):
-            command = command_line.get_command(context, name)
+    with click.Context(group, info_name="everybyte", terminal_width=WIDTH, max_content_width=WIDTH) as context:
+        parts = ["# Commands", NOTE, help_of(group, context)]
+        for name in group.list_commands(context):
+            command = group.get_command(context, name)
             assert command is not None
             with click.Context(command, parent=context, info_name=name, terminal_width=WIDTH, max_content_width=WIDTH) as inner:
                 parts.append(f"## {name}\n\n{help_of(command, inner)}")
