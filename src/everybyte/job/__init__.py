@@ -27,7 +27,7 @@ from everybyte.job.form import (
     Train,
     Weights,
 )
-from everybyte.job.read import read_job
+from everybyte.job.read import RawJob, load, read_job
 from everybyte.job.write import job_to_dict, job_to_text, write_job
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "Optimizer",
     "Pipeline",
     "Quantization",
+    "RawJob",
     "Recompute",
     "Serve",
     "ServeLora",
@@ -56,6 +57,7 @@ __all__ = [
     "Weights",
     "job_to_dict",
     "job_to_text",
+    "load",
     "read_job",
     "write_job",
 ]

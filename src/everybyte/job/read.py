@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,26 @@ MOST_BYTES = 4 * 2**20
 STDIN = "-"
 
 
+class RawJob(NamedTuple):
+    """A mapping that was read and is not checked yet. `place_of` says where a key path was written: a file and line, or a flag."""
+
+    mapping: dict[str, Any]
+    place_of: Callable[[str], str]
+
+    @property
+    def name(self) -> str | None:
+        """The name that the job gives itself, even if the rest of it cannot be used."""
+        name = self.mapping.get("name")
+        return name if isinstance(name, str) else None
+
+    def job(self) -> Job:
+        """The job. Raises BadInput with key path and place."""
+        try:
+            return job_from_mapping(self.mapping)
+        except BadInput as error:
+            raise type(error)(error.path, f"{error.message} [{self.place_of(error.path)}]") from None
+
+
 def read_job(source: str | PathLike[str] | Mapping[str, Any]) -> Job:
     """The job of a YAML, JSON or TOML file, of standard input (`-`), or of a mapping.
 
@@ -30,7 +50,12 @@ def read_job(source: str | PathLike[str] | Mapping[str, Any]) -> Job:
     """
     if isinstance(source, Mapping):
         return job_from_mapping(dict(source))
-    return read_text(_text_of(fspath(source)), fspath(source))
+    return load(source).job()
+
+
+def load(source: str | PathLike[str]) -> RawJob:
+    """The mapping of a YAML, JSON or TOML file, or of standard input (`-`). Raises BadInput with file, line and column."""
+    return parse(_text_of(fspath(source)), fspath(source))
 
 
 def job_from_mapping(raw: dict[str, Any]) -> Job:
@@ -47,34 +72,30 @@ def job_from_mapping(raw: dict[str, Any]) -> Job:
     return job
 
 
-def read_text(text: str, source: str) -> Job:
-    """The job of a text; the ending of `source` says whether it is JSON or TOML, and without one it is JSON if it starts with a brace, else YAML."""
+def parse(text: str, source: str) -> RawJob:
+    """The mapping of a text: JSON or TOML by the ending of `source`; without one JSON if it starts like an object of JSON, else YAML. Raises BadInput."""
     shown = "standard input" if source == STDIN else source
     ending = Path(source).suffix.casefold()
-    is_json = ending == ".json" or (ending not in (".yaml", ".yml", ".toml") and text.lstrip().startswith("{"))
-    if is_json or ending == ".toml":
-        from everybyte.job import json_text, toml_text
-
-        raw = (json_text if is_json else toml_text).load(text, shown)
+    is_json = ending == ".json" or (ending not in (".yaml", ".yml", ".toml") and text.lstrip().startswith('{"'))
+    is_yaml = not is_json and ending != ".toml"
+    if is_yaml:
+        from everybyte.job import yaml_text as reader
+    elif is_json:
+        from everybyte.job import json_text as reader  # type: ignore[no-redef]  # three modules with the same function
     else:
-        from everybyte.job import yaml_text
-
-        raw = yaml_text.load(text, shown)
+        from everybyte.job import toml_text as reader  # type: ignore[no-redef]
+    raw = reader.load(text, shown)
     if not isinstance(raw, dict):
         what = "it is empty" if raw is None else f"its top level is a {type(raw).__name__}"
         raise BadInput(shown, f"a job is a mapping with keys such as model, hardware and train, but {what}")
-    try:
-        return job_from_mapping(raw)
-    except BadInput as error:
-        line = None if is_json or ending == ".toml" else _yaml_line(text, error.path)
-        place = f"{shown}, line {line}" if line else shown
-        raise type(error)(error.path, f"{error.message} [{place}]") from None
+    return RawJob(raw, (lambda path: _line_in_yaml(text, path, shown)) if is_yaml else (lambda _: shown))
 
 
-def _yaml_line(text: str, path: str) -> int | None:
+def _line_in_yaml(text: str, path: str, shown: str) -> str:
     from everybyte.job import yaml_text
 
-    return yaml_text.line_of(text, path)
+    line = yaml_text.line_of(text, path)
+    return f"{shown}, line {line}" if line else shown
 
 
 def _text_of(source: str) -> str:

@@ -105,7 +105,7 @@ def fit(job: Job, key: str, estimate: Callable[[Job], Answer] | None = None) -> 
 
 
 def _estimator() -> Callable[[Job], Answer]:
-    from everybyte import estimate
+    from everybyte.conductor import estimate
 
     return estimate
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from everybyte import __version__
 from everybyte.basics.errors import BadInput
-from everybyte.ledger.answer import SCHEMA, Answer
+from everybyte.basics.origin import Setting
+from everybyte.ledger.answer import SCHEMA, Answer, RankAnswer
+from everybyte.ledger.entry import Entry
+
+if TYPE_CHECKING:
+    from everybyte.plan.fit import FitResult
+    from everybyte.textbook.formula import Formula
 
 
 def head(name: str | None) -> dict[str, Any]:
@@ -39,6 +46,39 @@ def answer_object(answer: Answer) -> dict[str, Any]:
 def error_object(name: str | None, error: BadInput) -> dict[str, Any]:
     """The line of a job that cannot be answered."""
     return {"name": name or "", "error": {"path": error.path, "message": error.message}}
+
+
+def explanation_object(answer: Answer, rank: RankAnswer, entries: Sequence[Entry], setting: Setting[Any] | None) -> dict[str, Any]:
+    """Rows of a ledger with the numbers put into their formulas; or one setting with its origin."""
+    if setting is not None:
+        return {**head(answer.name), "setting": setting._asdict()}
+    rows = [{**msgspec.to_builtins(entry), "numbers": entry.numbers()} for entry in entries]
+    return {**head(answer.name), "rank": rank.label, "peak_phase": rank.peak_phase, "rows": rows}
+
+
+def fit_object(name: str | None, result: FitResult) -> dict[str, Any]:
+    """The result of a search for the largest or smallest value."""
+    answer = result.answer
+    return {
+        **head(name),
+        "key": result.key,
+        "smallest": result.smallest,
+        "fits": result.value is not None,
+        "value": result.value,
+        "unlimited": result.unlimited,
+        "headroom": answer.headroom if answer else None,
+        "figures": answer.figures if answer else None,
+        "stop": result.stop,
+        "holes": result.holes,
+        "tried": result.tried,
+    }
+
+
+def formula_object(formula: Formula, values: dict[str, int], result: int | None) -> dict[str, Any]:
+    """A formula of the book; with values also its result."""
+    shown = {field: value for field, value in formula._asdict().items() if field not in ("function", "citation")}
+    source = {"source": str(formula.citation)}
+    return {**shown, **source} if result is None else {**shown, **source, "values": values, "result": result}
 
 
 def line(thing: object) -> str:

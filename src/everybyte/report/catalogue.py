@@ -10,6 +10,7 @@ from rich.text import Text
 from everybyte.basics.units import GiB
 from everybyte.catalog.gpus import Gpu
 from everybyte.catalog.models import ModelRow
+from everybyte.ledger.entry import put_in
 from everybyte.report.columns import Cell, columns
 from everybyte.report.words import count
 from everybyte.textbook.formula import Formula
@@ -72,16 +73,17 @@ def show_formulas(console: Console, formulas: Sequence[Formula]) -> None:
         if i:
             console.print()
         console.print(Text(chapter, style="bold"))
-        rows = [[formula.name, Text(formula.text, style="cyan"), Text(formula.summary, style="dim")] for formula in formulas if formula.chapter == chapter]
+        entries = [formula for formula in formulas if formula.chapter == chapter]
+        rows: list[list[Cell]] = [[entry.name, Text(entry.text, style="cyan"), Text(entry.summary, style="dim")] for entry in entries]
         console.print(columns(rows, "lll", console.width, indent=1))
 
 
-def show_formula(console: Console, formula: Formula, values: dict[str, int], result: int | None, numbers: str) -> None:
+def show_formula(console: Console, formula: Formula, values: dict[str, int], result: int | None) -> None:
     """Prints a formula with letters, source and limits; with `values` also the numbers put in and the result."""
     console.print(Text(formula.name, style="bold").append(f"  {formula.summary}", style="not bold"), soft_wrap=True)
     console.print(Text("  formula  ", style="dim").append(formula.text, style="not dim cyan"), soft_wrap=True)
     if result is not None:
-        console.print(Text("  numbers  ", style="dim").append(numbers, style="not dim"), soft_wrap=True)
+        console.print(Text("  numbers  ", style="dim").append(put_in(formula.text, values), style="not dim"), soft_wrap=True)
         in_gib = f" = {result / GiB:,.3f} GiB" if formula.unit == "bytes" else ""
         console.print(Text("  result   ", style="dim").append(f"{result:,} {formula.unit}{in_gib}", style="not dim bold"))
     for letter, meaning in formula.letters.items():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from everybyte.basics.errors import BadInput, did_you_mean
 from everybyte.basics.origin import Setting
 from everybyte.basics.units import show_bytes
 from everybyte.ledger.answer import Answer, RankAnswer
@@ -26,36 +26,7 @@ BASIS_MEANING = {
 }
 
 
-def find_rank(answer: Answer, label: str | None) -> RankAnswer:
-    """The kind of rank called `label`; without one the kind that needs most. Raises BadInput with the known labels."""
-    if label is None:
-        return answer.worst
-    for rank in answer.ranks:
-        if rank.label == label:
-            return rank
-    raise BadInput("--rank", f"no kind of rank is called {label!r}; there are {', '.join(rank.label for rank in answer.ranks)}")
-
-
-def find_entries(rank: RankAnswer, name: str) -> tuple[Entry, ...]:
-    """The entry called `name`, or all below it (`weights` finds `weights/...`). Raises BadInput with the nearest ids."""
-    folded = name.casefold().rstrip("/")
-    found = tuple(e for e in rank.ledger if e.id.casefold() == folded) or tuple(e for e in rank.ledger if e.id.casefold().startswith(f"{folded}/"))
-    if not found:
-        found = tuple(e for e in rank.ledger if e.category == folded.replace(" ", "_"))
-    if not found:
-        ids = [e.id for e in rank.ledger]
-        near = [i for i in ids if folded in i.casefold()][:3]
-        hint = f" (did you mean {' or '.join(near)}?)" if near else did_you_mean(name, ids)
-        raise BadInput("entry", f"the ledger has no row {name!r}{hint or '; `everybyte explain JOB` lists all rows'}")
-    return found
-
-
-def find_setting(answer: Answer, name: str) -> Setting[object] | None:
-    """The setting whose key is `name`, if there is one."""
-    return next((setting for setting in answer.settings if setting.key == name), None)
-
-
-def show_setting(console: Console, setting: Setting[object]) -> None:
+def show_setting(console: Console, setting: Setting[Any]) -> None:
     """Prints a setting and where its value comes from."""
     console.print(columns([["setting", Text(setting.key, style="bold")], ["value", str(setting.value)], ["origin", setting.origin]], "ll", console.width))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.console import Console
 from rich.text import Text
 
@@ -23,7 +21,7 @@ def show_fit(console: Console, result: FitResult, unit: str = "GiB") -> None:
         line = f"needs {short_size(bytes_needed, unit)} of {amount(hardware.capacity, unit, 1)} on {hardware.gpu}"
         console.print(f"  {line}, {short_size(result.answer.headroom or 0, unit)} left")
     if result.stop is not None:
-        console.print(f"  {_stopped(result, result.stop, unit)}")
+        console.print(f"  {_stopped(result.stop, unit)}")
     if result.unlimited:
         console.print("  nothing larger that was tried runs over: memory does not limit it")
     if result.holes:
@@ -42,7 +40,7 @@ def _verdict(result: FitResult) -> Text:
     return text.append(" is the smallest value that fits" if result.smallest else " is the largest value that fits", style="bold")
 
 
-def _stopped(result: FitResult, stop: Stop, unit: str) -> str:
+def _stopped(stop: Stop, unit: str) -> str:
     if stop.refused is not None:
         return f"{stop.value:,} is refused: {stop.refused}"
     if stop.short_by is None or stop.phase is None:
@@ -50,20 +48,3 @@ def _stopped(result: FitResult, stop: Stop, unit: str) -> str:
     if stop.short_by < 0:
         return f"{stop.value:,} does not fit, although {short_size(-stop.short_by, unit)} are left"
     return f"{stop.value:,} does not fit by {short_size(stop.short_by, unit)}: in {spoken(stop.phase)}, on {stop.rank}"
-
-
-def fit_object(result: FitResult) -> dict[str, Any]:
-    """The result for programs."""
-    answer = result.answer
-    return {
-        "key": result.key,
-        "smallest": result.smallest,
-        "value": result.value,
-        "unlimited": result.unlimited,
-        "fits": result.value is not None,
-        "headroom": answer.headroom if answer else None,
-        "figures": answer.figures if answer else None,
-        "stop": result.stop,
-        "holes": result.holes,
-        "tried": result.tried,
-    }

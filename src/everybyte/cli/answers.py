@@ -1,0 +1,120 @@
+"""Answers jobs and shows them: what `estimate`, `train` and `serve` do alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from everybyte.basics.errors import BadInput, EverybyteError
+from everybyte.cli.app import BAD_INPUT, DOES_NOT_FIT, FITS, refuse, unexpected
+from everybyte.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from everybyte.job import Job, RawJob
+    from everybyte.ledger.answer import Answer
+
+
+class Options(NamedTuple):
+    """The options of `options.answer_options`."""
+
+    as_json: bool
+    explain: bool
+    unit: str
+    given_file: str | None
+    chart: str | None
+
+
+class Source(NamedTuple):
+    """A job that is still to be loaded and checked, and what to call it if it cannot even be loaded."""
+
+    name: str
+    load: Callable[[], RawJob]
+
+
+def answer_all(sources: Sequence[Source], options: Options) -> int:
+    """Answers each job in order, shows each answer as soon as it is there; the exit code: 2 if any input was bad, else 1 if any job does not fit."""
+    if options.chart and len(sources) > 1:
+        raise BadInput("--chart", "draws one job; give one")
+    given = read_given(options.given_file)
+    codes = []
+    with Progress("answering", len(sources)) as progress:
+        for source in sources:
+            codes.append(_answer_one(source, given, options, several=len(sources) > 1))
+            progress.advance()
+    return max(codes)
+
+
+def read_given(path: str | None) -> dict[str, Any]:
+    """The figures of a --given file. Raises BadInput."""
+    if path is None:
+        return {}
+    from everybyte.job import load
+
+    figures = load(path).mapping
+    inner = figures.get("given")
+    return inner if isinstance(inner, dict) else figures
+
+
+def with_given(job: Job, given: dict[str, Any]) -> Job:
+    """The job with further known figures. Raises BadInput for unknown ones."""
+    if not given:
+        return job
+    from everybyte.job import job_to_dict, read_job
+
+    raw = job_to_dict(job)
+    return read_job({**raw, "given": {**raw.get("given", {}), **given}})
+
+
+def _answer_one(source: Source, given: dict[str, Any], options: Options, *, several: bool) -> int:
+    name = source.name
+    try:
+        raw = source.load()
+        name = raw.name or name
+        job = with_given(raw.job(), given)
+        from everybyte.conductor import estimate
+
+        answer = estimate(job)
+        _show(answer, options, several=several)
+    except BadInput as error:
+        return _show_error(name, error, options)
+    except EverybyteError as error:
+        return _show_error(name, BadInput("", str(error)), options)
+    except (BrokenPipeError, KeyboardInterrupt):
+        raise
+    except Exception as fault:  # noqa: BLE001  # one job must not take the others down with it
+        return _show_error(name, BadInput("", unexpected(fault)), options)
+    return DOES_NOT_FIT if answer.fits is False else FITS
+
+
+def _show_error(name: str, error: BadInput, options: Options) -> int:
+    if options.as_json:
+        from everybyte.report.as_json import error_object, line
+
+        click.echo(line(error_object(name, error)))
+        return BAD_INPUT
+    return refuse(str(error))
+
+
+def _show(answer: Answer, options: Options, *, several: bool) -> None:
+    if options.chart:
+        from everybyte.report.chart import write_chart
+
+        write_chart(answer, options.chart)
+    if options.as_json:
+        from everybyte.report.as_json import answer_object, line
+
+        click.echo(line(answer_object(answer)))
+        return
+    from everybyte.report.console import open_console
+    from everybyte.report.estimate import show_answer
+    from everybyte.report.explain import show_ledger
+
+    console = open_console()
+    show_answer(console, answer, options.unit)
+    if options.explain:
+        console.print()
+        show_ledger(console, answer, answer.worst)
+    if several:
+        console.print()

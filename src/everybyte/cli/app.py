@@ -1,0 +1,126 @@
+"""The command group, and the one place where errors become messages and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from everybyte import __version__
+from everybyte.basics.errors import EverybyteError, did_you_mean
+
+FITS, DOES_NOT_FIT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+"""Exit codes: yes; no, or a fault was found; input that cannot be answered; Ctrl-C."""
+
+DEBUG = "EVERYBYTE_DEBUG"
+"""Set to 1, an unexpected fault of the program shows its traceback."""
+
+COMMANDS: dict[str, str] = {
+    "estimate": "What jobs need, where the bytes go, and whether they fit.",
+    "train": "The same for a training step, from flags.",
+    "serve": "The same for a serving process, from flags.",
+    "fit": "The largest batch, context ... that fits, or the fewest GPUs.",
+    "explain": "How a row came about: formula, numbers, source.",
+    "models": "The model catalogue.",
+    "gpus": "The GPU catalogue.",
+    "formulas": "The formula book of published equations.",
+    "truth": "Predicted against measured, by kind of run.",
+}
+"""Each command is a module of this package with its name and a click command called `command`."""
+
+
+class LazyGroup(click.Group):
+    """Loads a subcommand's module when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands in the order of the table, which is that of a first visit."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, or None."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"everybyte.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's, with the nearest names for an unknown one."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"there is no command {args[0]!r}{did_you_mean(args[0], COMMANDS)}; `everybyte --help` lists all")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list for --help, from the table: no module is loaded for it."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, message="everybyte %(version)s")
+def group() -> None:
+    """Every byte on the GPU, accounted for before you launch.
+
+    \b
+    everybyte estimate job.yaml
+    everybyte train meta-llama/Meta-Llama-3.1-8B --gpu rtx-4090 --seq-len 2048 --micro-batch 1 --qlora 16
+    everybyte serve Qwen/Qwen2.5-7B --gpu l40s --engine transformers --context 32768
+    everybyte fit job.yaml --grow micro_batch
+    everybyte explain job.yaml
+
+    Exit codes: 0 yes, fits; 1 no, does not fit; 2 bad input. Every command takes --json.
+    """  # noqa: D301  # \\b is click's mark for lines that stay as they are
+
+
+def run(args: Sequence[str]) -> int:
+    """Runs a command line; the exit code. Whatever goes wrong ends as one message on standard error."""
+    _print_any_character()
+    try:
+        code = group.main(list(args), prog_name="everybyte", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as nothing_asked:
+        click.echo(nothing_asked.format_message())
+        return BAD_INPUT
+    except click.ClickException as error:
+        return refuse(error.format_message())
+    except EverybyteError as error:
+        return refuse(str(error))
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        _let_go_of_stdout()
+        return FITS
+    except Exception as fault:  # noqa: BLE001  # the last line of defence: a person never sees a traceback unasked
+        return refuse(unexpected(fault))
+    return code if isinstance(code, int) else FITS
+
+
+def refuse(message: str) -> int:
+    """Prints an error; the exit code for it."""
+    click.echo(f"error: {message}", err=True)
+    return BAD_INPUT
+
+
+def unexpected(fault: Exception) -> str:
+    """What to say of an exception that nobody raised on purpose. Shows the traceback if the environment asks for it."""
+    if os.environ.get(DEBUG) == "1":
+        traceback.print_exception(fault)
+    frame = traceback.extract_tb(fault.__traceback__)[-1]
+    place = f"{os.path.basename(frame.filename)}:{frame.lineno}"  # noqa: PTH119  # no pathlib for one name
+    return f"a fault of everybyte itself: {type(fault).__name__}: {fault} ({place}). Please report it; {DEBUG}=1 shows the traceback"
+
+
+def _print_any_character() -> None:
+    """A terminal that lacks a character gets a question mark, not a failure."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+
+
+def _let_go_of_stdout() -> None:
+    """The reader of a pipe went away: nothing is flushed into it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,29 @@
+"""`everybyte estimate JOB...`."""
+
+from __future__ import annotations
+
+import click
+
+from everybyte.cli.answers import Options, Source, answer_all
+from everybyte.cli.options import answer_options
+from everybyte.job import load
+
+
+@click.command(no_args_is_help=True)
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@answer_options
+def command(jobs: tuple[str, ...], **options: object) -> int:
+    """What each JOB needs, where the bytes go, and whether it fits.
+
+    JOB is a YAML, JSON or TOML file, or - for standard input.
+
+    \b
+    everybyte estimate job.yaml
+    everybyte estimate job.yaml --explain | less
+    everybyte estimate runs/*.yaml --json
+    echo '{model: Qwen/Qwen2.5-7B, serve: {engine: transformers, context: 8192}}' | everybyte estimate -
+
+    With --json, one line per JOB in the order given; a bad JOB becomes {"name", "error"} and the others are still answered.
+    """  # noqa: D301  # \\b is click's mark for lines that stay as they are
+    sources = [Source(job, lambda job=job: load(job)) for job in jobs]  # type: ignore[misc]  # the default binds the loop's value
+    return answer_all(sources, Options(**options))  # type: ignore[arg-type]  # click hands over exactly the options' fields

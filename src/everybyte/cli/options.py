@@ -1,0 +1,41 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+UNITS = ("GiB", "GB", "MiB", "MB", "B")
+
+
+def as_json(command: Command) -> Command:
+    """--json."""
+    return click.option("--json", "as_json", is_flag=True, help="One line of JSON per answer, and nothing else on standard output.")(command)
+
+
+def unit(command: Command) -> Command:
+    """--unit."""
+    choice = click.Choice(UNITS, case_sensitive=False)
+    return click.option("--unit", type=choice, default="GiB", show_default=True, help="Unit of sizes for people; JSON always has bytes.")(command)
+
+
+def given(command: Command) -> Command:
+    """--given."""
+    text = "A YAML, JSON or TOML mapping of figures that are known already, in bytes ({kv.pool: 51000000000}); they replace the computed ones."
+    return click.option("--given", "given_file", metavar="FILE", help=text)(command)
+
+
+def answer_options(command: Command) -> Command:
+    """What `estimate`, `train` and `serve` have in common."""
+    explain = click.option("--explain", is_flag=True, help="Also the whole ledger, each row with its formula and the numbers put in.")
+    chart = click.option("--chart", metavar="FILE", help="Also a chart of all phases: .svg, .png or .html.")
+    return as_json(explain(unit(given(chart(command)))))
+
+
+def save(command: Command) -> Command:
+    """--save."""
+    return click.option("--save", metavar="FILE", help="Also write the job to a .yaml or .json file.")(command)

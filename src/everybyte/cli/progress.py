@@ -1,0 +1,55 @@
+"""A sign of life on standard error when something takes over a second. Nothing is written where nobody watches."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    import threading
+
+PATIENCE_S = 1.0
+PERIOD_S = 0.2
+
+
+class Progress:
+    """`with Progress("answering", total=400) as progress: ... progress.advance()`."""
+
+    def __init__(self, what: str, total: int | None = None) -> None:
+        self.what, self.total, self.done = what, total, 0
+        self._end: threading.Event | None = None
+        self._thread: threading.Thread | None = None
+
+    def advance(self) -> None:
+        """One more of the total is done."""
+        self.done += 1
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            import threading  # not paid for by programs, which read standard error through a pipe
+
+            self._end = threading.Event()
+            self._thread = threading.Thread(target=self._draw, args=(self._end,), daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None) -> None:
+        if self._end is not None and self._thread is not None:
+            self._end.set()
+            self._thread.join()
+
+    def _draw(self, end: threading.Event) -> None:
+        import time
+
+        start = time.monotonic()
+        if end.wait(PATIENCE_S):
+            return
+        while True:
+            share = f" {self.done:,} of {self.total:,}" if self.total else ""
+            sys.stderr.write(f"\r{self.what}{share}, {time.monotonic() - start:.0f} s ")
+            sys.stderr.flush()
+            if end.wait(PERIOD_S):
+                break
+        sys.stderr.write("\r" + " " * (len(self.what) + 40) + "\r")
+        sys.stderr.flush()

@@ -1,0 +1,27 @@
+"""`everybyte train MODEL`."""
+
+from __future__ import annotations
+
+import click
+
+from everybyte.cli.flags import TRAIN, job_flags
+from everybyte.cli.from_flags import answer_flags
+from everybyte.cli.options import answer_options, save
+
+
+@click.command(no_args_is_help=True)
+@click.argument("model")
+@job_flags(TRAIN)
+@save
+@answer_options
+def command(model: str, **options: object) -> int:
+    """What a training step of MODEL needs, from flags instead of a job file.
+
+    MODEL is a catalogue name, a path to a config.json, a model folder, a .safetensors or .gguf file, or hf:ORG/NAME.
+
+    \b
+    everybyte train meta-llama/Meta-Llama-3.1-8B --gpu rtx-4090 --seq-len 2048 --micro-batch 1 --qlora 16
+    everybyte train Qwen/Qwen2.5-7B --gpu h100-80gb --precision bf16-mixed --recompute full --save job.yaml
+    everybyte train meta-llama/Llama-2-70b-hf --gpu a100-80gb --gpus 64 --framework megatron --tp 8 --pp 4
+    """  # noqa: D301  # \\b is click's mark for lines that stay as they are
+    return answer_flags("train", model, TRAIN, options)

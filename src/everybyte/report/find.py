@@ -1,0 +1,39 @@
+"""Finds what somebody asks for in an answer: a kind of rank, rows of its ledger, a setting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everybyte.basics.errors import BadInput, did_you_mean
+from everybyte.basics.origin import Setting
+from everybyte.ledger.answer import Answer, RankAnswer
+from everybyte.ledger.entry import Entry
+
+
+def find_rank(answer: Answer, label: str | None) -> RankAnswer:
+    """The kind of rank called `label`; without one the kind that needs most. Raises BadInput with the known labels."""
+    if label is None:
+        return answer.worst
+    for rank in answer.ranks:
+        if rank.label == label:
+            return rank
+    raise BadInput("--rank", f"no kind of rank is called {label!r}; there are {', '.join(rank.label for rank in answer.ranks)}")
+
+
+def find_entries(rank: RankAnswer, name: str) -> tuple[Entry, ...]:
+    """The entry called `name`, or all below it (`weights` finds `weights/...`). Raises BadInput with the nearest ids."""
+    folded = name.casefold().rstrip("/")
+    found = tuple(e for e in rank.ledger if e.id.casefold() == folded) or tuple(e for e in rank.ledger if e.id.casefold().startswith(f"{folded}/"))
+    if not found:
+        found = tuple(e for e in rank.ledger if e.category == folded.replace(" ", "_"))
+    if not found:
+        ids = [e.id for e in rank.ledger]
+        near = [i for i in ids if folded in i.casefold()][:3]
+        hint = f" (did you mean {' or '.join(near)}?)" if near else did_you_mean(name, ids)
+        raise BadInput("entry", f"the ledger has no row {name!r}{hint or '; `everybyte explain JOB` lists all rows'}")
+    return found
+
+
+def find_setting(answer: Answer, name: str) -> Setting[Any] | None:
+    """The setting whose key is `name`, if there is one."""
+    return next((setting for setting in answer.settings if setting.key == name), None)
