@@ -8,6 +8,7 @@ from everybyte.engines.account import Account, Rank
 from everybyte.engines.registry import Device
 from everybyte.job import Job, Train
 from everybyte.layers.network import Network
+from everybyte.layers.setup import Kernels
 from everybyte.rules.choices import Choices, versions
 from everybyte.rules.from_job import Defaults, recipe_of
 from everybyte.rules.static import trained
@@ -34,7 +35,12 @@ def loss(train: Train, choices: Choices) -> str:
     return f"hf-{form}" if form else "hf"
 
 
-def defaults(train: Train) -> Defaults:
+REPEATED_KV_UNTIL = {"mistral": (4, 46), "mixtral": (4, 46)}
+"""model_type -> version from which keys and values are no longer repeated to all heads before flash attention
+(modeling_mistral.py, modeling_mixtral.py: repeat_kv in MistralFlashAttention2.forward)."""
+
+
+def defaults(train: Train, network: Network) -> Defaults:
     """The Trainer's defaults, by version where they changed."""
     version = versions(train.version).get("transformers", LATEST)
     name = "transformers " + ".".join(str(n) for n in version[:2])
@@ -47,13 +53,14 @@ def defaults(train: Train) -> Defaults:
         base = replace(base, framework="axolotl", impl="fused")
     elif train.framework == "llama-factory":
         base = replace(base, framework="LLaMA-Factory", recompute="full", adapter_targets=("*",), reentrant=True)
-    return base
+    repeats = version < REPEATED_KV_UNTIL.get(network.family, (0,))
+    return replace(base, kernels=Kernels(repeat_kv=repeats))
 
 
 def account(job: Job, network: Network, device: Device) -> Account:
     """The account of a Trainer step on one GPU."""
     assert job.train is not None
     choices = Choices()
-    recipe = recipe_of(job.train, network, defaults(job.train), choices)
+    recipe = recipe_of(job.train, network, defaults(job.train, network), choices)
     bill = training(network, recipe, device.compute_capability)
     return Account((Rank(bill),), choices, trained(network, recipe.setup, recipe.gradient, recipe.stepped).numel)
