@@ -35,7 +35,8 @@ def rms_norm(t: Tape, x: Value, leaf: str, *, style: str = "llama") -> Value:
     """RMSNorm over the last dimension, weight of that size.
 
     `llama`: x̂ is cast back before the product with the weight (modeling_llama.py); `wide`: the product stays in fp32 and the result is cast
-    (modeling_olmo2.py); `gemma`: the same with 1 + weight (modeling_gemma.py); `plain`: no weight.
+    (modeling_olmo2.py); `gemma`: the same with 1 + weight (modeling_gemma.py); `plain`: no weight; `t5`: not the fp32 copy but the input itself is
+    multiplied (modeling_t5.py).
     """
     with t.scope(leaf):
         weight = None if style == "plain" else t.parameter("weight", (x.dims[-1],), dtype=t.setup.norm_weights)
@@ -44,13 +45,13 @@ def rms_norm(t: Tape, x: Value, leaf: str, *, style: str = "llama") -> Value:
         wide = ops.cast(t, x, FP32)
         squares = ops.mean(t, ops.power(t, wide), x.dims[:-1])
         rate = ops.unary(t, "rsqrt", ops.unary(t, "add", squares, keeps="nothing"), keeps="output")
-        normal = ops.mul(t, wide, rate)
+        normal = ops.mul(t, x if style == "t5" else wide, rate)
         if style == "gemma" and weight is not None:
             shifted = ops.unary(t, "add", ops.cast(t, weight, FP32), keeps="nothing")
             return ops.cast(t, ops.mul(t, normal, shifted), x.dtype)
         if style == "wide" and weight is not None:
             return ops.cast(t, ops.mul(t, weight, normal), x.dtype)
-        normal = ops.cast(t, normal, x.dtype)
+        normal = ops.cast(t, normal, weight.dtype if style == "t5" and weight is not None else x.dtype)
         return normal if weight is None else ops.mul(t, weight, normal)
 
 
