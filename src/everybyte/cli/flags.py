@@ -158,7 +158,8 @@ def _option(flag: Flag) -> Callable[[Command], Command]:
     text = " ".join(filter(None, (flag.help, f"One of {', '.join(kind.words)}." if kind.words and not kind.is_list else "")))
     if kind.is_switch:
         return click.option(f"{flag.name}/--no-{flag.name.removeprefix('--')}", _parameter(flag), default=None, help=text or None)
-    return click.option(flag.name, _parameter(flag), type=kind.click_type, default=None, help=text or None)
+    metavar = "WORD" if kind.words or kind.is_list else "TEXT" if kind.click_type is click.STRING else "N"
+    return click.option(flag.name, _parameter(flag), type=kind.click_type, default=None, metavar=metavar, help=text or None)
 
 
 def _parameter(flag: Flag) -> str:

@@ -57,8 +57,9 @@ def _search(book: tuple[Formula, ...], word: str) -> list[Formula]:
     from everybyte.textbook import find_formula
 
     folded = word.casefold()
-    found = [entry for entry in book if any(folded in text.casefold() for text in (entry.name, entry.chapter, entry.summary, entry.citation.text))]
-    return found or [find_formula(word)]
+    by_name = [entry for entry in book if folded in entry.name or folded == entry.chapter]
+    by_text = [entry for entry in book if folded in f"{entry.summary} {entry.citation}".casefold()]
+    return by_name or by_text or [find_formula(word)]
 
 
 def _evaluate(entry: Formula, numbers: dict[str, int]) -> int:

@@ -20,7 +20,8 @@ def as_json(command: Command) -> Command:
 def unit(command: Command) -> Command:
     """--unit."""
     choice = click.Choice(UNITS, case_sensitive=False)
-    return click.option("--unit", type=choice, default="GiB", show_default=True, help="Unit of sizes for people; JSON always has bytes.")(command)
+    text = f"Unit of sizes for people, one of {', '.join(UNITS)}; JSON always has bytes."
+    return click.option("--unit", type=choice, default="GiB", show_default=True, metavar="UNIT", help=text)(command)
 
 
 def given(command: Command) -> Command:

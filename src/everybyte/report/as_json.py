@@ -14,6 +14,7 @@ from everybyte.ledger.answer import SCHEMA, Answer, RankAnswer
 from everybyte.ledger.entry import Entry
 
 if TYPE_CHECKING:
+    from everybyte.measure.accuracy import Comparison, Summary
     from everybyte.plan.fit import FitResult
     from everybyte.textbook.formula import Formula
 
@@ -79,6 +80,11 @@ def formula_object(formula: Formula, values: dict[str, int], result: int | None)
     shown = {field: value for field, value in formula._asdict().items() if field not in ("function", "citation")}
     source = {"source": str(formula.citation)}
     return {**shown, **source} if result is None else {**shown, **source, "values": values, "result": result}
+
+
+def truth_object(summaries: Sequence[Summary], whole: Summary, textbook: Sequence[Summary] | None, comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """Errors by group and figure, and of all; single comparisons where they are asked for."""
+    return {**head("truth"), "groups": summaries, "all": whole, "textbook": textbook, "comparisons": comparisons}
 
 
 def line(thing: object) -> str:

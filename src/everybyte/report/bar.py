@@ -59,6 +59,8 @@ def _legend(answer: Answer, unit: str, width: int) -> Text:
     _, used = needed(answer)
     text = Text(no_wrap=True, overflow="ellipsis")
     for name, style, size in _parts(answer, used):
+        if size * 100 < used:
+            continue
         word = f"{name} {amount(size, unit, 1)}"
         if text.cell_len + len(word) + 4 > width:
             break

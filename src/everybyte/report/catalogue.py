@@ -86,9 +86,10 @@ def show_formula(console: Console, formula: Formula, values: dict[str, int], res
         console.print(Text("  numbers  ", style="dim").append(put_in(formula.text, values), style="not dim"), soft_wrap=True)
         in_gib = f" = {result / GiB:,.3f} GiB" if formula.unit == "bytes" else ""
         console.print(Text("  result   ", style="dim").append(f"{result:,} {formula.unit}{in_gib}", style="not dim bold"))
-    for letter, meaning in formula.letters.items():
-        given = f" = {values[letter]:,}" if letter in values else ""
-        console.print(Text(f"  {letter + given:<9}", style="dim").append(meaning, style="not dim"), soft_wrap=True)
+    letters: list[list[Cell]] = [
+        [Text(letter, style="dim"), f"{values[letter]:,}" if letter in values else "", meaning] for letter, meaning in formula.letters.items()
+    ]
+    console.print(columns(letters, "lrl", console.width, indent=2))
     console.print(Text("  source   ", style="dim").append(str(formula.citation), style="not dim"), soft_wrap=True)
     if formula.wrong_when:
         console.print(Text("  mind     ", style="dim").append(formula.wrong_when, style="not dim yellow"), soft_wrap=True)

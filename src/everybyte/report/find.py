@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from everybyte.basics.errors import BadInput, did_you_mean
@@ -21,17 +22,25 @@ def find_rank(answer: Answer, label: str | None) -> RankAnswer:
 
 
 def find_entries(rank: RankAnswer, name: str) -> tuple[Entry, ...]:
-    """The entry called `name`, or all below it (`weights` finds `weights/...`). Raises BadInput with the nearest ids."""
-    folded = name.casefold().rstrip("/")
-    found = tuple(e for e in rank.ledger if e.id.casefold() == folded) or tuple(e for e in rank.ledger if e.id.casefold().startswith(f"{folded}/"))
-    if not found:
-        found = tuple(e for e in rank.ledger if e.category == folded.replace(" ", "_"))
-    if not found:
-        ids = [e.id for e in rank.ledger]
-        near = [i for i in ids if folded in i.casefold()][:3]
-        hint = f" (did you mean {' or '.join(near)}?)" if near else did_you_mean(name, ids)
-        raise BadInput("entry", f"the ledger has no row {name!r}{hint or '; `everybyte explain JOB` lists all rows'}")
-    return found
+    """The rows called `name`: by id, by the beginning of ids (`weights`), by place (`layers.0-31/mlp`), or by category.
+
+    An id may have several rows that live in different phases. Raises BadInput with the nearest ids.
+    """
+    folded = name.casefold().strip("/")
+    readings: tuple[Callable[[Entry], bool], ...] = (
+        lambda e: e.id.casefold() == folded,
+        lambda e: e.id.casefold().startswith(f"{folded}/"),
+        lambda e: e.id.casefold().endswith(f"/{folded}"),
+        lambda e: e.category == folded.replace(" ", "_"),
+    )
+    for reading in readings:
+        found = tuple(e for e in rank.ledger if reading(e))
+        if found:
+            return found
+    ids = list(dict.fromkeys(e.id for e in rank.ledger))
+    near = [i for i in ids if folded in i.casefold()][:3]
+    hint = f" (did you mean {' or '.join(near)}?)" if near else did_you_mean(name, ids)
+    raise BadInput("entry", f"the ledger has no row {name!r}{hint or '; `everybyte explain JOB` lists all rows'}")
 
 
 def find_setting(answer: Answer, name: str) -> Setting[Any] | None:

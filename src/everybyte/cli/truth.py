@@ -1,0 +1,97 @@
+"""`everybyte truth`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everybyte.basics.errors import BadInput
+from everybyte.cli.app import FITS
+from everybyte.cli.options import as_json
+from everybyte.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from everybyte.ledger.answer import Answer
+    from everybyte.measure.accuracy import Comparison, Record, Wanted
+
+ALL = ".*"
+
+
+@click.command()
+@click.option("--group", metavar="REGEX", default=ALL, help="Only kinds of run whose whole name matches.")
+@click.option("--figure", metavar="REGEX", default=ALL, help="Only figures whose whole name matches: peak.allocated, peak\\..*")
+@click.option("--against", type=click.Choice(["textbook"]), help="Errors of the textbook equations beside ours, on the same records.")
+@click.option("--worst", metavar="N", type=click.IntRange(min=0), default=0, help="Also the N largest errors, and why records are not answered.")
+@as_json
+def command(group: str, figure: str, against: str | None, worst: int, as_json: bool) -> int:
+    """Predicted against measured on the shipped records of real runs, by kind of run and figure.
+
+    median and p90 are of the size of the error, bias is its mean; "in range" is the share of measured values inside the stated range.
+
+    \b
+    everybyte truth
+    everybyte truth --group 'fms-.*' --figure peak.allocated --worst 10
+    everybyte truth --against textbook
+    """  # noqa: D301  # \\b is click's mark for lines that stay as they are
+    from everybyte.measure.accuracy import Wanted, select, summarise, summary_of
+    from everybyte.measure.truth import load_records
+
+    wanted = Wanted(_matcher(group, "--group"), _matcher(figure, "--figure"))
+    records = select(load_records(), wanted)
+    if not records:
+        raise BadInput("--group", f"no record matches group {group!r} and figure {figure!r}")
+    ours = _compare_all(records, wanted, _predict, "answering records")
+    textbook = _compare_all(records, wanted, _predict_by_textbook, "answering by the textbook") if against else None
+    summaries, whole = summarise(ours), summary_of("all", "", ours)
+    theirs = [*summarise(textbook), summary_of("all", "", textbook)] if textbook is not None else None
+    if as_json:
+        from everybyte.report.as_json import line, truth_object
+
+        click.echo(line(truth_object(summaries, whole, theirs, ours if worst else [])))
+        return FITS
+    from everybyte.report.console import open_console
+    from everybyte.report.truth import show_truth, show_worst
+
+    console = open_console()
+    show_truth(console, summaries, whole, None if theirs is None else {(s.group, s.figure): s for s in theirs})
+    if worst:
+        console.print()
+        show_worst(console, ours, worst)
+    return FITS
+
+
+def _matcher(pattern: str, option: str) -> Callable[[str], bool]:
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise BadInput(option, f"{pattern!r} is not a regular expression: {error}") from None
+    return lambda text: compiled.fullmatch(text) is not None
+
+
+def _compare_all(records: list[Record], wanted: Wanted, predict: Callable[[dict[str, Any]], Answer], what: str) -> list[Comparison]:
+    from everybyte.measure.accuracy import compare
+
+    out = []
+    with Progress(what, len(records)) as progress:
+        for record in records:
+            out += compare(record, wanted, predict)
+            progress.advance()
+    return out
+
+
+def _predict(job: dict[str, Any]) -> Answer:
+    from everybyte.conductor import estimate
+
+    return estimate(job)
+
+
+def _predict_by_textbook(job: dict[str, Any]) -> Answer:
+    """The answer of the published equations to the same training job. Raises Unsupported for serving jobs, of which they know no engine."""
+    from everybyte.basics.errors import Unsupported
+
+    if "train" not in job:
+        raise Unsupported("train.framework", "the textbook has equations for training steps only")
+    return _predict({**job, "train": {**job["train"], "framework": "textbook"}})
