@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everybyte.basics.errors import BadInput
-from everybyte.cli.app import FITS
+from everybyte.basics.errors import BadInput, EverybyteError
+from everybyte.cli.app import FITS, unexpected
 from everybyte.cli.options import as_json
 from everybyte.cli.progress import Progress
 
@@ -83,9 +83,15 @@ def _compare_all(records: list[Record], wanted: Wanted, predict: Callable[[dict[
 
 
 def _predict(job: dict[str, Any]) -> Answer:
+    """The answer to a record's job. A fault of the program counts as unanswered, with its place, and the other records go on."""
     from everybyte.conductor import estimate
 
-    return estimate(job)
+    try:
+        return estimate(job)
+    except EverybyteError:
+        raise
+    except Exception as fault:
+        raise EverybyteError(unexpected(fault)) from fault
 
 
 def _predict_by_textbook(job: dict[str, Any]) -> Answer:

@@ -11,6 +11,13 @@ CATEGORY_STYLE: dict[Category, str] = {
     "context": "bright_black", "graph_pool": "bright_blue", "fragmentation": "white", "unknown": "red",
 }  # fmt: skip
 
+CATEGORY_COLOUR: dict[Category, str] = {
+    "parameter": "#4c78a8", "gradient": "#72b7b2", "optimizer_state": "#b279a2", "activation": "#54a24b", "input": "#88d27a", "temporary": "#eeca3b",
+    "autograd_detail": "#f2cf5b", "kv_cache": "#2f7d32", "state": "#9ecae9", "comm_buffer": "#439894", "workspace": "#d6a5c9", "context": "#79706e",
+    "graph_pool": "#83bcb6", "fragmentation": "#bab0ac", "unknown": "#e45756",
+}  # fmt: skip
+"""Colours of charts: Vega's tableau20 where it has a fitting one."""
+
 TORCH_FIGURES = ("peak.allocated", "peak.reserved", "peak.device")
 """What each counts is in `FIGURE_MEANING`; they are never added to one another."""
 
