@@ -14,17 +14,21 @@ def peak_reserved(script: Iterable[tuple[int, int]], capacity: int = 0) -> int:
     without a limit, so that the answer says how much is missing.
     """
     rows = list(script)
+    endless = _run(rows, 0)
+    limit_is_felt = 0 < capacity < endless.peak_reserved
+    if not limit_is_felt or endless.peak_allocated > capacity:
+        return endless.peak_reserved
     try:
-        return _run(rows, capacity)
+        return _run(rows, capacity).peak_reserved
     except OutOfMemory:
-        return _run(rows, 0)
+        return endless.peak_reserved
 
 
-def _run(rows: list[tuple[int, int]], capacity: int) -> int:
+def _run(rows: list[tuple[int, int]], capacity: int) -> CachingAllocator:
     allocator = CachingAllocator(capacity)
     for key, nbytes in rows:
         if nbytes:
             allocator.malloc(key, nbytes)
         else:
             allocator.free(key)
-    return allocator.peak_reserved
+    return allocator
