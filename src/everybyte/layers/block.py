@@ -59,6 +59,8 @@ class ParallelBlock:
     mlp_name: str = "mlp"
     dropout: float = 0.0
     """On each branch."""
+    sum_dropout: float = 0.0
+    """On the sum of both branches (Falcon)."""
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, h) -> (n, h)."""
@@ -68,7 +70,7 @@ class ParallelBlock:
         right = left if len(self.pre) == 1 else self.norm.forward(t, x, self.pre[1])
         with t.scope(self.mlp_name, attention, x):
             mlp = ops.dropout(t, self.mlp.forward(t, right), self.dropout)
-        return ops.add(t, ops.add(t, mlp, attention), x)
+        return ops.add(t, ops.dropout(t, ops.add(t, mlp, attention), self.sum_dropout), x)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,10 @@ class FinalNorm:
 
     norm: Norm = Norm()
     leaf: str = "norm"
+    scaled: bool = False
+    """Its result is multiplied by a constant (MiniCPM)."""
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, h) -> (n, h)."""
-        return self.norm.forward(t, x, self.leaf) if self.leaf else x
+        out = self.norm.forward(t, x, self.leaf) if self.leaf else x
+        return ops.scale(t, out) if self.scaled else out

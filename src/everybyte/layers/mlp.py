@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
-from everybyte.layers.size import Dim
+from everybyte.layers.size import Dim, Size
 from everybyte.layers.tape import Made, Tape, Value
 
 KEEPS = {"silu": "input", "gelu": "input", "gelu_tanh": "input", "quick_gelu": "input", "relu": "output"}
@@ -19,6 +19,8 @@ def activate(t: Tape, x: Value, function: str) -> Value:
         return _gelu_new(t, x)
     if function == "gelu_fast":
         return _gelu_fast(t, x)
+    if function == "gelu_bloom":
+        return _gelu_bloom(t, x)
     if function == "relu2":
         return ops.power(t, ops.unary(t, "relu", x, keeps="output"))
     if function == "quick_gelu":
@@ -42,6 +44,14 @@ def _gelu_fast(t: Tape, x: Value) -> Value:
     return ops.mul(t, ops.scale(t, x), ops.unary(t, "add", tanh, keeps="nothing"))
 
 
+def _gelu_bloom(t: Tape, x: Value) -> Value:
+    """One autograd function that keeps its input and works both ways out of plain products (modeling_bloom.py GeLUFunction)."""
+    out = t.new("gelu", x.dims, x.dtype, x.grad)
+    one = Size.of(x.dims, x.dtype)
+    t.step("gelu", (x,), (out,), saved=(x,), scratch=one * 3, back_scratch=one * 4)
+    return out
+
+
 @dataclass(frozen=True, slots=True)
 class GatedMLP:
     """down(act(gate(x))·up(x)), as Llama writes it; `fused_gate` names one projection that makes gate and up."""
@@ -53,21 +63,24 @@ class GatedMLP:
     fused_gate: str = ""
     names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
     letter: str = "f"
+    dropout: float = 0.0
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, h) -> (n, h)."""
-        width, hidden = Dim(self.letter, self.ffn), Dim("h", self.hidden)
+        down = linear(t, self._product(t, x), self.names[2], Dim("h", self.hidden), bias=self.bias)
+        return ops.dropout(t, down, self.dropout)
+
+    def _product(self, t: Tape, x: Value) -> Value:
+        width = Dim(self.letter, self.ffn)
         if self.fused_gate:
             joined = linear(t, x, self.fused_gate, Dim(f"2{self.letter}", 2 * self.ffn), bias=self.bias)
             gate, up = ops.split(t, joined, [(*x.dims[:-1], width)] * 2)
-            return linear(t, ops.mul(t, up, activate(t, gate, self.activation)), self.names[2], hidden, bias=self.bias)
+            return ops.mul(t, up, activate(t, gate, self.activation))
         gate = linear(t, x, self.names[0], width, bias=self.bias)
         if t.setup.kernels.mlp == "fused":
-            up = linear(t, x, self.names[1], width, bias=self.bias)
-            return linear(t, fused_glu(t, gate, up), self.names[2], hidden, bias=self.bias)
+            return fused_glu(t, gate, linear(t, x, self.names[1], width, bias=self.bias))
         act = activate(t, gate, self.activation)
-        up = linear(t, x, self.names[1], width, bias=self.bias)
-        return linear(t, ops.mul(t, act, up), self.names[2], hidden, bias=self.bias)
+        return ops.mul(t, act, linear(t, x, self.names[1], width, bias=self.bias))
 
 
 def fused_glu(t: Tape, gate: Value, up: Value) -> Value:

@@ -58,6 +58,11 @@ def autocast(t: Tape, x: Value) -> Value:
     return t.casts[key]
 
 
+def runs_wide(t: Tape) -> bool:
+    """Whether autocast runs softmax, norms and losses in fp32: it does on CUDA (ATen/autocast_mode.h AT_FORALL_FP32), not on the CPU."""
+    return t.setup.compute is not None and t.setup.kernels.device == "cuda"
+
+
 def unary(t: Tape, what: str, x: Value, *, keeps: str = "input") -> Value:
     """An elementwise function of one tensor that keeps its input, its output or nothing."""
     out = t.new(what, x.dims, x.dtype, x.grad)
@@ -133,7 +138,7 @@ def linear(t: Tape, x: Value, weight: Value, bias: Value | None, out: Dim) -> Va
 
 def softmax(t: Tape, x: Value, dtype: DType | None = None) -> Value:
     """Softmax, in `dtype` if given (the input is converted first, but for fp16 to fp32 on CUDA); keeps its result."""
-    target = dtype or (FP32 if t.setup.compute else x.dtype)
+    target = dtype or (FP32 if runs_wide(t) else x.dtype)
     if x.dtype != target and not (x.dtype.name == "fp16" and t.setup.kernels.device == "cuda"):
         x = cast(t, x, target)
     out = t.new("softmax", x.dims, target, x.grad)
@@ -153,8 +158,8 @@ def dropout(t: Tape, x: Value, rate: float) -> Value:
 
 
 def layer_norm(t: Tape, x: Value, weight: Value | None, bias: Value | None) -> Value:
-    """LayerNorm: keeps its input, mean and reciprocal deviation of each row (fp32 on CUDA). Autocast runs it in fp32."""
-    if t.setup.compute is not None:
+    """LayerNorm: keeps its input, mean and reciprocal deviation of each row (fp32 on CUDA). Autocast runs it in fp32 on CUDA."""
+    if runs_wide(t):
         x = cast(t, x, FP32)
     rows = x.dims[:-1]
     mixed = weight is not None and weight.dtype != x.dtype
@@ -186,6 +191,14 @@ def narrow(t: Tape, x: Value, dims: Dims) -> Value:
     """A view of a part of x (indexing by a range); its backward makes zeros of the whole."""
     out = Value(x.storage, dims, x.dtype, x.grad)
     t.step("narrow", (x,), (out,))
+    return out
+
+
+def gather(t: Tape, x: Value) -> Value:
+    """Indexing by a list: a copy that keeps its one index; backward adds into zeros of what was indexed."""
+    out = t.new("index", x.dims, x.dtype, x.grad)
+    index = t.new("index", (Dim("1", 1),), INT64, False)
+    t.step("index", (x,), (out, index), saved=(index,))
     return out
 
 

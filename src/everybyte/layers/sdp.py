@@ -68,11 +68,13 @@ def attend(
     wide: bool = True,
     window: int = 0,
     bias: Value | None = None,
+    broadcast: bool = False,
 ) -> Value:
     """softmax(q·kᵀ)·v with the chosen kernel: q (n, A), k (n, K), v (n, Kv) -> (n, Av).
 
     `scores`: query-key pairs of one head; `wide`: eager softmax runs in fp32, as in most decoders; `bias` is added to the scores.
-    Soft caps and sinks are not in SDPA: HF then runs the eager path.
+    Soft caps and sinks are not in SDPA: HF then runs the eager path. `broadcast`: SDPA is given fewer key heads and not told to group them,
+    for which it has no fused kernel (Falcon-7B).
     """
     kernels = t.setup.kernels
     if kernels.attention == "eager" or (kernels.attention == "sdpa" and (softcap or sinks is not None)):
@@ -81,7 +83,7 @@ def attend(
     if kernels.repeat_kv or masked:
         k = repeat_kv(t, k, sizes.a, sizes.k, sizes.q_width)
         v = repeat_kv(t, v, sizes.a, sizes.k, sizes.out_width)
-    if kernels.device == "cpu" and (t.setup.rate(dropout) or sizes.d != sizes.dv):
+    if (broadcast and kernels.attention == "sdpa") or (kernels.device == "cpu" and (t.setup.rate(dropout) or sizes.d != sizes.dv)):
         return _math(t, q, k, v, sizes, dropout, scores)
     if masked and bias is None:
         bias = t.new("attention mask", (scores,), q.dtype, False)
@@ -105,7 +107,7 @@ def _eager(
     k = repeat_kv(t, k, sizes.a, sizes.k, sizes.q_width)
     v = repeat_kv(t, v, sizes.a, sizes.k, sizes.out_width)
     scores_dims: Dims = (Dim("a", sizes.a), pairs)
-    scores = ops.scale(t, ops.matmul(t, _by_head(t, q), _by_head(t, k), scores_dims))
+    scores = ops.scale(t, ops.matmul(t, by_head(t, q), by_head(t, k), scores_dims))
     if softcap:
         scores = ops.scale(t, ops.unary(t, "tanh", ops.scale(t, scores), keeps="output"))
     scores = ops.add(t, scores, bias) if bias is not None else ops.unary(t, "add mask", scores, keeps="nothing")
@@ -114,7 +116,7 @@ def _eager(
     else:
         weights = ops.cast(t, ops.softmax(t, scores, FP32 if wide else None), q.dtype)
     weights = ops.dropout(t, weights, rate)
-    out = ops.matmul(t, weights, _by_head(t, v), (q.dims[0], sizes.out_width))
+    out = ops.matmul(t, weights, by_head(t, v), (q.dims[0], sizes.out_width))
     return ops.contiguous(t, out)
 
 
@@ -138,7 +140,7 @@ def _softmax_with_sinks(t: Tape, scores: Value, sinks: Value) -> Value:
     return kept
 
 
-def _by_head(t: Tape, x: Value) -> Value:
+def by_head(t: Tape, x: Value) -> Value:
     """A batched product lays its factors out by head first: a copy, unless there is one sequence or repeat_kv, a copy or a cast did so already."""
     if t.setup.single or x.storage.what in ("repeat", "cat", "copy") or (t.setup.compute is not None and x.dtype != t.setup.compute):
         return x
