@@ -38,7 +38,7 @@ def group_norm(t: Tape, x: Value, leaf: str, groups: int, *, affine: bool = True
     with t.scope(leaf):
         weight = t.parameter("weight", (x.dims[-1],), dtype=t.setup.norm_weights) if affine else None
         shift = t.parameter("bias", (x.dims[-1],), dtype=t.setup.norm_weights) if affine else None
-        if t.setup.compute is not None:
+        if ops.runs_wide(t):
             x = ops.cast(t, x, FP32)
         inputs = tuple(v for v in (x, weight, shift) if v is not None)
         mixed = weight is not None and weight.dtype != x.dtype

@@ -50,6 +50,9 @@ class MultiHead:
             t.cache(kind, "value", (sizes.v_width,))
         pairs = CROSS_SCORES if self.memory else SCORES
         out = attend(t, q, k, v, sizes, dropout=self.dropout, scores=pairs, wide=self.wide, bias=self._bias(t, q))
+        if self.ordered and t.setup.kernels.attention != "eager":
+            # a fused kernel lays its result out as it finds the query: by head here, so that the tokens must be brought together by a copy
+            out = ops.contiguous(t, out)
         return linear(t, out, self.names[3], Dim("h", self.hidden), bias=self.biases[3]) if self.names[3] else out
 
     def _project(self, t: Tape, x: Value, which: int, *, scaled: bool = False) -> Value:
@@ -66,17 +69,19 @@ class MultiHead:
         keys = MEMORY if self.memory else KEYS
         dims = (Dim("a", self.heads), QUERIES, keys)
         if self.bias == "shared":
-            table = t.from_outside("position bias", dims, q.dtype, grad=t.setup.trains("relative_attention_bias.weight") and not self.memory)
+            # rows of a table have the type of the weights, even where autocast makes q narrower
+            kind = q.dtype if self.memory else t.setup.weights
+            table = t.from_outside("position bias", dims, kind, grad=t.setup.trains("relative_attention_bias.weight") and not self.memory)
         elif self.memory:
             table = t.new("zeros", dims, q.dtype, grad=False)
             t.step("zeros", (), (table,))
-            t.pin(table)
+            t.until_end(table)
         else:
             table = _relative(t, self.buckets, Dim("a", self.heads))
         if t.setup.kernels.attention == "eager" or self.memory:
             return table
         # integrations/sdpa_attention.py create_position_bias_mask: a copy in memory order for every layer, broadcast over the batch
-        mask = t.new("position bias", dims, q.dtype, table.grad)
+        mask = t.new("position bias", dims, table.dtype, table.grad)
         t.step("copy", (table,), (mask,))
         spread = Value(mask.storage, (Dim("b", 1, (B,)), *dims), mask.dtype, mask.grad)
         t.step("expand", (mask,), (spread,), made=[Made(mask, Size.of(dims, mask.dtype))])
@@ -95,5 +100,5 @@ def _relative(t: Tape, buckets: int, heads: Dim) -> Value:
         t.step("buckets", (), (ids,), scratch=Size.of((*pairs, Dim("41", 41)), BOOL))
         out = t.new("embedding", (heads, *pairs), table.dtype, table.grad)
         t.step("embedding", (table, ids), (out,), saved=(ids,) if table.grad else ())
-        t.pin(out)
+        t.until_end(out)
     return out

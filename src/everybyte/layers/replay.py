@@ -101,7 +101,6 @@ def run_forward(tape: Tape, start: Iterable[Storage], living: _Living, keep: set
     for index, step in enumerate(tape.steps):
         for value in (*step.inputs, *step.outputs):
             last[value.storage] = index
-    cached = {v.storage for v in tape.casts.values()}
     living.add(start)
     for index, step in enumerate(tape.steps):
         workspace = scratch(step, step.scratch)
@@ -110,7 +109,7 @@ def run_forward(tape: Tape, start: Iterable[Storage], living: _Living, keep: set
         living.mark()
         living.drop(workspace)
         ended = {v.storage for v in (*step.inputs, *step.outputs) if last[v.storage] == index}
-        living.drop(s for s in ended if s not in keep and s not in cached and s is not output)
+        living.drop(s for s in ended if s not in keep and not s.cached and s is not output)
 
 
 def run_backward(tape: Tape, output: Value, gradient: Storage | None, living: _Living, held: set[Storage], keep_gradients: bool) -> Storage | None:

@@ -32,7 +32,9 @@ class T5FeedForward:
             inner = ops.mul(t, gate, linear(t, x, "wi_1", width))
         else:
             inner = activate(t, linear(t, x, "wi", width), self.activation)
-        return linear(t, ops.dropout(t, inner, self.dropout), "wo", Dim("h", self.hidden))
+        # brought to the type of wo's weight, whatever autocast then does with it
+        inner = ops.cast(t, ops.dropout(t, inner, self.dropout), t.setup.weights)
+        return linear(t, inner, "wo", Dim("h", self.hidden))
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class Storage:
     persistent: bool = False
     """Lives outside the step (parameters, buffers, ids): never counted by a replay."""
     cached: bool = False
-    """A cast weight that autocast keeps to the end of forward."""
+    """Kept to the end of forward by its maker (a weight that autocast cast, positions that all layers share)."""
     role: Role = "activation"
     outside: bool = False
     """Persistent for this tape, but made in this step by another part of the network (encoder states that cross-attention reads): counted
@@ -155,6 +155,10 @@ class Tape:
     def hold(self, *values: Value) -> None:
         """Keeps values alive until the current module returns."""
         self._held[-1].extend(values)
+
+    def until_end(self, value: Value) -> None:
+        """Keeps a value alive to the end of the network's forward."""
+        value.storage.cached = True
 
     def pin(self, value: Value) -> None:
         """Keeps a value alive through backward: the caller still holds it."""
