@@ -83,6 +83,7 @@ class MultiHead:
         # integrations/sdpa_attention.py create_position_bias_mask: a copy in memory order for every layer, broadcast over the batch
         mask = t.new("position bias", dims, table.dtype, table.grad)
         t.step("copy", (table,), (mask,))
+        mask = ops.autocast(t, mask)
         spread = Value(mask.storage, (Dim("b", 1, (B,)), *dims), mask.dtype, mask.grad)
         t.step("expand", (mask,), (spread,), made=[Made(mask, Size.of(dims, mask.dtype))])
         return spread
