@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from everybyte.basics.dtypes import FP32
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
 from everybyte.layers.norm import Norm
@@ -13,7 +15,7 @@ from everybyte.layers.sdp import SCORES as SCORES
 from everybyte.layers.sdp import Heads as Heads
 from everybyte.layers.sdp import attend as attend
 from everybyte.layers.sdp import repeat_kv as repeat_kv
-from everybyte.layers.size import Dim
+from everybyte.layers.size import QUERIES, Dim
 from everybyte.layers.tape import Tape, Value
 
 
@@ -31,6 +33,8 @@ class Attention:
     """Name of one joined projection (`qkv_proj`), empty for three."""
     fused_split: bool = False
     """Parts of the joined projection come from one split (GPT-2, NeoX), not from three slices (Phi-3)."""
+    clip: bool = False
+    """The joined projection is clamped to a range before it is split (DBRX)."""
     rope: bool = True
     rotary_dim: int = 0
     """Numbers of a head that turn, where the turned part is cut out and joined again; 0: the whole head at once."""
@@ -55,6 +59,10 @@ class Attention:
     else the name of a projection to one number a head (Step 3.5)."""
     complex_rope: bool = False
     """Rotation as a product of complex numbers in fp32 (Llama 4, DeepSeek-V2)."""
+    temperature: bool = False
+    """Queries are multiplied by a factor that grows with their position (Llama 4, in layers without positions)."""
+    indexer: Any = None
+    """A Layer that chooses blocks of keys to look at; each call then gets a mask of its own (MiniMax-M3)."""
     wide_softmax: bool = True
     """Eager softmax runs in fp32; False: in the type of the scores (GPT-2)."""
     window: int = 0
@@ -80,11 +88,14 @@ class Attention:
             q, k = self._positions(t, q, self.heads), self._positions(t, k, self.kv_heads)
         if self.qk_norm_late:
             q, k = self._norms(t, q, k)
+        if self.temperature:
+            q = ops.cast(t, ops.mul(t, q, t.new("temperature", (QUERIES,), FP32, False)), q.dtype)
+        mask = self._mask(t, x)
         t.cache("kv", "key", (sizes.k_width,), window=self.window)
         t.cache("kv", "value", (sizes.v_width,), window=self.window)
         sinks = t.parameter("sinks", (Dim("a", self.heads),)) if self.sinks else None
         out = attend(
-            t, q, k, v, sizes, dropout=self.dropout, softcap=self.softcap, sinks=sinks, wide=self.wide_softmax, window=self.window
+            t, q, k, v, sizes, dropout=self.dropout, softcap=self.softcap, sinks=sinks, wide=self.wide_softmax, window=self.window, bias=mask
         )  # fmt: skip
         if gate is not None:
             out = ops.mul(t, out, ops.unary(t, "sigmoid", gate, keeps="output"))
@@ -95,6 +106,8 @@ class Attention:
         widths = (sizes.q_width, sizes.k_width, sizes.v_width)
         if self.fused_qkv:
             joined = linear(t, x, self.fused_qkv, Dim("(A+2K)", sum(w.size for w in widths)), bias=self.qkv_bias)
+            if self.clip:
+                joined = ops.unary(t, "clamp", joined, keeps="input")
             dims = [(*x.dims[:-1], w) for w in widths]
             q, k, v = ops.split(t, joined, dims) if self.fused_split else (ops.narrow(t, joined, d) for d in dims)
         else:
@@ -108,6 +121,16 @@ class Attention:
         gate = ops.contiguous(t, gate)
         k = linear(t, x, self.names[1], sizes.k_width, bias=self.qkv_bias)
         return q, k, linear(t, x, self.names[2], sizes.v_width, bias=self.qkv_bias), gate
+
+    def _mask(self, t: Tape, x: Value) -> Value | None:
+        """The mask of the blocks of keys that each query head looks at."""
+        if self.indexer is None:
+            return None
+        with t.scope("indexer", x):
+            chosen = self.indexer.forward(t, ops.detach(x))
+        mask = t.new("attention mask", (Dim("a", self.heads), SCORES), x.dtype, False)
+        t.step("attention mask", (chosen,), (mask,))
+        return mask
 
     def _positions(self, t: Tape, x: Value, heads: int) -> Value:
         if self.complex_rope:

@@ -72,6 +72,8 @@ class Experts:
     bias: bool = False
     names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
     """Names of an expert's layers where each expert is a module of its own."""
+    looped: bool = False
+    """The model has no grouped form (DBRX)."""
 
     @property
     def share(self) -> tuple[int, int]:
@@ -80,7 +82,7 @@ class Experts:
 
     def forward(self, t: Tape, x: Value, weights: Value, chosen: Value) -> Value:
         """x (n, h), weights and positions (n, top_k) -> (n, h)."""
-        if t.setup.kernels.experts == "loop":
+        if self.looped or t.setup.kernels.experts == "loop":
             return self._loop(t, x, weights)
         return self._grouped(t, x, weights, chosen)
 
@@ -135,17 +137,15 @@ class Experts:
         return result
 
     def _expert(self, t: Tape, x: Value) -> Value:
+        first, second, last = self.names
         width, hidden = Dim("f", self.ffn), Dim("h", self.hidden)
         with t.scope("*"):
-            up = self._one(t, x, self.names[1], width) if self.gate is None else None
             if self.gate is None:
-                assert up is not None
-                return self._one(t, activate(t, up, self.activation), self.names[2], hidden)
-            gate = self._one(t, x, self.names[0], width)
-            if self.gate.clamp:
-                return self._one(t, self.gate.product(t, gate, self._one(t, x, self.names[1], width)), self.names[2], hidden)
-            act = activate(t, gate, self.gate.activation)
-            return self._one(t, ops.mul(t, act, self._one(t, x, self.names[1], width)), self.names[2], hidden)
+                inner = activate(t, self._one(t, x, second, width), self.activation)
+            else:
+                gate = self._one(t, x, first, width)
+                inner = self.gate.product(t, gate, self._one(t, x, second, width))
+            return self._one(t, inner, last, hidden)
 
     def _one(self, t: Tape, x: Value, leaf: str, out: Dim) -> Value:
         return linear(t, x, leaf, out, bias=self.bias, count=self.count, share=self.share)
@@ -164,3 +164,17 @@ def _index_add(t: Tape, into: Value, index: Value, source: Value) -> Value:
     made = [Made(into, None), Made(source, Size.of(source.dims, source.dtype))]
     t.step("index_add_", (into, source, index), (out,), saved=(index, source), made=made)
     return out
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedMLP:
+    """A dense feed-forward layer written like an expert: one projection to gate and up, their product, one projection back (MiniMax-M3)."""
+
+    hidden: int
+    ffn: int
+    gate: Gate
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """x (n, h) -> (n, h)."""
+        both = linear(t, x, "gate_up_proj", Dim("2f", 2 * self.ffn))
+        return linear(t, self.gate.joined(t, both, Dim("f", self.ffn)), "down_proj", Dim("h", self.hidden))

@@ -9,7 +9,7 @@ from everybyte.layers import ops
 from everybyte.layers.linear import linear
 from everybyte.layers.norm import rms_norm
 from everybyte.layers.rope import rotary, rotary_complex
-from everybyte.layers.sdp import Heads, attend
+from everybyte.layers.sdp import SCORES, Heads, attend
 from everybyte.layers.size import Dim, Size
 from everybyte.layers.tape import Made, Tape, Value
 
@@ -56,7 +56,8 @@ class MLA:
         if self.indexer is not None:
             with t.scope("indexer", q, k, v, q_latent):
                 self.indexer.forward(t, ops.detach(x), ops.detach(q_latent))
-        out = attend(t, q, k, v, sizes, dropout=self.dropout)
+        mask = t.new("attention mask", (SCORES,), q.dtype, False) if self.sparse else None
+        out = attend(t, q, k, v, sizes, dropout=self.dropout, bias=mask)
         if self.gate:
             out = ops.mul(t, out, ops.unary(t, "sigmoid", linear(t, x, self.gate, sizes.out_width), keeps="output"))
         return linear(t, out, "o_proj", Dim("h", self.hidden), bias=self.bias)

@@ -35,7 +35,7 @@ class MoE:
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, h) -> (n, h)."""
-        shared = self._shared(t, x) if self.shared_first else None
+        shared = self._shared(t, x) if self.shared is not None and self.shared_first else None
         weights, chosen = self.router.forward(t, x)
         inner = linear(t, x, self.latent[0], Dim("l", self.experts.hidden)) if self.latent[0] else x
         with t.scope(self.experts_name, inner, weights, chosen):

@@ -79,7 +79,7 @@ def attend(
     kernels = t.setup.kernels
     if kernels.attention == "eager" or (kernels.attention == "sdpa" and (softcap or sinks is not None)):
         return _eager(t, q, k, v, sizes, dropout, softcap, sinks, scores, wide, bias)
-    masked = kernels.attention == "sdpa" and (kernels.masked or bool(window and t.setup.past_window))
+    masked = kernels.attention == "sdpa" and (kernels.masked or bias is not None or bool(window and t.setup.past_window))
     if kernels.repeat_kv or masked:
         k = repeat_kv(t, k, sizes.a, sizes.k, sizes.q_width)
         v = repeat_kv(t, v, sizes.a, sizes.k, sizes.out_width)

@@ -32,3 +32,22 @@ def sliding_layers(c: Config, count: int, *, period: int = 0, first: bool = Fals
     if period <= 0:
         return [False] * count
     return [(index % period == 0) if first else bool((index + 1) % period) for index in range(count)]
+
+
+def kinds(c: Config, key: str, count: int, known: Sequence[str], default: Sequence[str]) -> tuple[str, ...]:
+    """The kind of every layer out of a list of words, checked against the number of layers and the known words."""
+    words = c.texts(key, tuple(default))
+    if len(words) < count:
+        raise BadInput(f"{c.path}.{key}", f"must name the kind of every layer: {len(words)} words for {count} layers")
+    wrong = next((word for word in words if word not in known), None)
+    if wrong is not None:
+        raise BadInput(f"{c.path}.{key}", f"unknown kind of layer {wrong!r}; known are {', '.join(known)}")
+    return words[:count]
+
+
+def flags(c: Config, key: str, count: int) -> tuple[bool, ...]:
+    """One 0 or 1 a layer; empty where the field is missing."""
+    values = c.integers(key)
+    if values and len(values) < count:
+        raise BadInput(f"{c.path}.{key}", f"must have an entry for every layer: {len(values)} for {count} layers")
+    return tuple(bool(value) for value in values[:count])

@@ -11,15 +11,64 @@ from everybyte.layers.network import Network
 from everybyte.models.config import Config
 
 FAMILIES: dict[str, tuple[str, ...]] = {
-    "llama": ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"),
+    "llama": (
+        "LlamaForCausalLM", "MistralForCausalLM", "MinistralForCausalLM", "Ministral3ForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM",
+        "MiMoForCausalLM", "SmolLM3ForCausalLM", "GraniteForCausalLM", "SeedOssForCausalLM", "ArceeForCausalLM", "HeliumForCausalLM",
+        "CwmForCausalLM", "Ernie4_5ForCausalLM", "HunYuanDenseV1ForCausalLM", "InternLMForCausalLM", "InternLM3ForCausalLM", "AquilaForCausalLM",
+        "YiForCausalLM",
+    ),
+    "gpt2": ("GPT2LMHeadModel", "GPTBigCodeForCausalLM"),
+    "gptj": ("GPTJForCausalLM",),
+    "gpt_neo": ("GPTNeoForCausalLM",),
+    "gpt_neox": ("GPTNeoXForCausalLM",),
+    "opt": ("OPTForCausalLM",),
+    "bloom": ("BloomForCausalLM",),
+    "falcon": ("FalconForCausalLM",),
+    "starcoder2": ("Starcoder2ForCausalLM",),
+    "phi": ("PhiForCausalLM",),
+    "phi3": ("Phi3ForCausalLM",),
+    "gemma": ("GemmaForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM"),
+    "glm": ("GlmForCausalLM", "Glm4ForCausalLM", "ChatGLMModel", "ChatGLMForConditionalGeneration"),
+    "olmo": ("OlmoForCausalLM", "Olmo2ForCausalLM", "Olmo3ForCausalLM"),
+    "cohere": ("CohereForCausalLM", "Cohere2ForCausalLM"),
+    "stablelm": ("StableLmForCausalLM",),
+    "minicpm": ("MiniCPMForCausalLM",),
+    "internlm2": ("InternLM2ForCausalLM",),
+    "baichuan": ("BaichuanForCausalLM", "BaiChuanForCausalLM"),
+    "orion": ("OrionForCausalLM",),
+    "qwen": ("QWenLMHeadModel",),
+    "decilm": ("DeciLMForCausalLM",),
     "bert": ("BertModel", "BertForMaskedLM", "RobertaModel", "RobertaForMaskedLM", "DistilBertModel", "DistilBertForMaskedLM"),
     "t5": ("T5ForConditionalGeneration", "T5Model", "T5EncoderModel", "MT5ForConditionalGeneration", "MT5Model", "MT5EncoderModel"),
     "whisper": ("WhisperForConditionalGeneration", "WhisperModel"),
     "vit": ("ViTModel", "ViTForImageClassification"),
+    "mixtral": ("MixtralForCausalLM",),
+    "qwen_moe": ("Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM"),
+    "olmoe": ("OlmoeForCausalLM",),
+    "dbrx": ("DbrxForCausalLM",),
+    "deepseek": ("DeepseekForCausalLM", "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"),
+    "glm4_moe": ("Glm4MoeForCausalLM",),
+    "gpt_oss": ("GptOssForCausalLM",),
+    "llama4": ("Llama4ForCausalLM",),
+    "minimax": ("MiniMaxM2ForCausalLM", "MiniMaxM3ForCausalLM"),
+    "mimo_v2": ("MiMoV2FlashForCausalLM",),
+    "step3": ("Step3p7FlashForCausalLM", "Step3p7ForCausalLM", "Step3p5ForCausalLM"),
 }
 """File in this folder -> architectures (the class names of `architectures` in config.json) that it builds."""
 
-MODEL_TYPES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+MODEL_TYPES = {
+    "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "ministral": "MinistralForCausalLM", "ministral3": "Ministral3ForCausalLM",
+    "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "mimo": "MiMoForCausalLM", "smollm3": "SmolLM3ForCausalLM", "granite": "GraniteForCausalLM",
+    "seed_oss": "SeedOssForCausalLM", "arcee": "ArceeForCausalLM", "helium": "HeliumForCausalLM", "cwm": "CwmForCausalLM",
+    "ernie4_5": "Ernie4_5ForCausalLM", "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM", "internlm": "InternLMForCausalLM", "internlm3": "InternLM3ForCausalLM",
+    "gpt2": "GPT2LMHeadModel", "gpt_bigcode": "GPTBigCodeForCausalLM", "gptj": "GPTJForCausalLM", "gpt_neo": "GPTNeoForCausalLM",
+    "gpt_neox": "GPTNeoXForCausalLM", "opt": "OPTForCausalLM", "bloom": "BloomForCausalLM", "falcon": "FalconForCausalLM", "starcoder2": "Starcoder2ForCausalLM",
+    "phi": "PhiForCausalLM", "phi3": "Phi3ForCausalLM", "gemma": "GemmaForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM",
+    "glm": "GlmForCausalLM", "glm4": "Glm4ForCausalLM", "chatglm": "ChatGLMModel", "olmo": "OlmoForCausalLM", "olmo2": "Olmo2ForCausalLM",
+    "olmo3": "Olmo3ForCausalLM", "cohere": "CohereForCausalLM", "cohere2": "Cohere2ForCausalLM", "stablelm": "StableLmForCausalLM",
+    "minicpm": "MiniCPMForCausalLM", "internlm2": "InternLM2ForCausalLM", "baichuan": "BaichuanForCausalLM", "orion": "OrionForCausalLM",
+    "qwen": "QWenLMHeadModel", "nemotron-nas": "DeciLMForCausalLM", "deci": "DeciLMForCausalLM",
+}  # fmt: skip
 """model_type -> architecture, for configurations without `architectures`."""
 
 _FILE_OF = {architecture: file for file, names in FAMILIES.items() for architecture in names}

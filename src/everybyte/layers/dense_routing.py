@@ -1,0 +1,54 @@
+"""Llama 4's experts: every expert gets every token, scaled by its score, which is 0 for tokens that did not choose it (modeling_llama4.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from everybyte.basics.dtypes import FP32
+from everybyte.layers import ops
+from everybyte.layers.indexing import top_k, total
+from everybyte.layers.mlp import GatedMLP, activate
+from everybyte.layers.size import TOKENS, Dim, Dims
+from everybyte.layers.tape import Tape, Value
+
+
+@dataclass(frozen=True, slots=True)
+class DenselyRouted:
+    """A shared expert, and E experts run over E·n rows by one batched product."""
+
+    hidden: int
+    ffn: int
+    experts: int
+    top_k: int
+    activation: str = "silu"
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """x (n, h) -> (n, h)."""
+        scores = self._scores(t, x)
+        every: Dims = (Dim("E·n", self.experts, TOKENS.axes), x.dims[-1])
+        scaled = ops.mul(t, ops.repeat(t, x, every), scores)
+        with t.scope("experts", scaled):
+            routed = self._experts(t, scaled)
+        with t.scope("shared_expert", routed):
+            out = GatedMLP(self.hidden, self.ffn, self.activation).forward(t, x)
+        return ops.add_(t, out, total(t, routed, x.dims))
+
+    def _scores(self, t: Tape, x: Value) -> Value:
+        """σ of the chosen logits, -inf for all others: (n, E)."""
+        width = Dim("E", self.experts)
+        with t.scope("router"):
+            logits = ops.linear(t, x, t.parameter("weight", (width, x.dims[-1])), None, width)
+            values, places = top_k(t, logits, Dim("top", self.top_k))
+            spread = t.new("scatter", logits.dims, logits.dtype, values.grad)
+            t.step("scatter", (values, places), (spread,), saved=(places,))
+            return ops.cast(t, ops.unary(t, "sigmoid", ops.cast(t, spread, FP32), keeps="output"), x.dtype)
+
+    def _experts(self, t: Tape, x: Value) -> Value:
+        width, hidden = Dim("f", self.ffn), x.dims[-1]
+        both = self._product(t, x, "gate_up_proj", Dim("2f", 2 * self.ffn))
+        gate, up = ops.split(t, both, [(x.dims[0], width)] * 2)
+        return self._product(t, ops.mul(t, up, activate(t, gate, self.activation)), "down_proj", hidden)
+
+    def _product(self, t: Tape, x: Value, leaf: str, out: Dim) -> Value:
+        weight = t.parameter(leaf, (Dim("E", self.experts), x.dims[-1], out), share=(self.top_k, self.experts))
+        return ops.matmul(t, x, weight, (x.dims[0], out))

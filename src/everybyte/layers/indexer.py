@@ -1,0 +1,80 @@
+"""Indexers of sparse attention: small heads that score every key and pick the ones to look at. They run outside autograd and keep nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from everybyte.basics.dtypes import FP32, INT32, INT64
+from everybyte.layers import ops
+from everybyte.layers.norm import Norm
+from everybyte.layers.rope import rotary
+from everybyte.layers.sdp import SCORES
+from everybyte.layers.size import Dim
+from everybyte.layers.tape import Tape, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Indexer:
+    """DeepSeek-V3.2's lightning indexer (modeling_deepseek_v32.py): queries from the latent, one key a token, a weight a head."""
+
+    heads: int
+    head_dim: int
+    top_k: int
+
+    def forward(self, t: Tape, x: Value, latent: Value) -> Value:
+        """x (n, h), latent (n, r_q) -> positions of the chosen keys (n, top_k)."""
+        width, one = Dim("H·d_i", self.heads * self.head_dim), Dim("d_i", self.head_dim)
+        q = _turned(t, quiet_linear(t, latent, "wq_b", width))
+        with t.scope("k_norm"):
+            weight, bias = (ops.detach(t.parameter(leaf, (one,))) for leaf in ("weight", "bias"))
+        k = _turned(t, ops.layer_norm(t, quiet_linear(t, x, "wk", one), weight, bias))
+        t.cache("kv", "index key", (one,))
+        heads = Dim("H", self.heads)
+        q, k = ops.cast(t, q, FP32), ops.cast(t, k, FP32)
+        scores = ops.scale(t, ops.matmul(t, q, k, (SCORES, heads)))
+        scores = ops.unary(t, "relu", scores, keeps="nothing")
+        weights = ops.scale(t, ops.cast(t, quiet_linear(t, x, "weights_proj", heads), FP32))
+        summed = ops.matmul(t, weights, scores, (SCORES,))
+        return chosen(t, ops.unary(t, "add mask", summed, keeps="nothing"), x, self.top_k)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockIndexer:
+    """MiniMax-M3's indexer (modeling_minimax_m3_vl.py): normed queries and one key a token; scores are pooled over blocks of keys."""
+
+    heads: int
+    head_dim: int
+    top_k: int
+    """Blocks that are looked at."""
+    block: int
+    norm: Norm = Norm("rms", "gemma")
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """x (n, h) -> positions of the chosen blocks (n, heads·top_k)."""
+        heads, one = Dim("H", self.heads), Dim("d_i", self.head_dim)
+        q = ops.view(quiet_linear(t, x, "q_proj", Dim("H·d_i", self.heads * self.head_dim)), (x.dims[0], heads, one))
+        q = _turned(t, ops.detach(self.norm.forward(t, q, "q_norm")))
+        k = _turned(t, ops.detach(self.norm.forward(t, quiet_linear(t, x, "k_proj", one), "k_norm")))
+        t.cache("kv", "index key", (one,))
+        scores = ops.matmul(t, ops.cast(t, q, FP32), ops.cast(t, k, FP32), (SCORES, heads))
+        scores = ops.unary(t, "masked_fill", scores, keeps="nothing")
+        return chosen(t, scores, x, self.heads * self.top_k)
+
+
+def quiet_linear(t: Tape, x: Value, leaf: str, out: Dim) -> Value:
+    """A linear layer outside autograd."""
+    with t.scope(leaf):
+        return ops.linear(t, x, ops.detach(t.parameter("weight", (out, x.dims[-1]))), None, out)
+
+
+def chosen(t: Tape, scores: Value, x: Value, top_k: int) -> Value:
+    """Positions of the highest scores, found as int64 and stored as int32."""
+    dims = (x.dims[0], Dim("top", top_k))
+    values, positions = t.new("topk", dims, scores.dtype, False), t.new("topk positions", dims, INT64, False)
+    t.step("topk", (scores,), (values, positions))
+    return ops.cast(t, positions, INT32)
+
+
+def _turned(t: Tape, x: Value) -> Value:
+    """Positions turn a part of each head; the parts are joined again."""
+    return ops.cat(t, (rotary(t, x),), x.dims)

@@ -1,0 +1,66 @@
+"""MiniMax-M2 and the text part of M3 (modeling_minimax_m2.py, modeling_minimax_m3_vl.py): sigmoid routing with a correction of the choice;
+M3 adds sparse attention over blocks of keys, clamped gates and a shared expert."""
+
+from __future__ import annotations
+
+from everybyte.layers.attention import Attention
+from everybyte.layers.block import Block, Norm
+from everybyte.layers.experts import Experts, Gate, JoinedMLP
+from everybyte.layers.indexer import BlockIndexer
+from everybyte.layers.moe import MoE
+from everybyte.layers.network import Network
+from everybyte.layers.router import Router
+from everybyte.models.config import Config
+from everybyte.models.decoder import Places, decoder, layer_count, tied
+from everybyte.models.patterns import flags
+
+CORRECTION = "e_score_correction_bias"
+
+
+def build(c: Config) -> Network:
+    """The network of a config.json of this family."""
+    if c.architecture == "MiniMaxM2ForCausalLM":
+        return _second(c)
+    return language_model(c.part("text_config"))
+
+
+def _second(c: Config) -> Network:
+    hidden = c.integer("hidden_size")
+    heads, kv_heads, head_dim = c.heads(hidden)
+    experts, top_k = c.integer("num_local_experts"), c.integer("num_experts_per_tok")
+    attention = Attention(
+        hidden, heads, kv_heads, head_dim, qk_norm="all", rotary_dim=c.integer("rotary_dim", default=head_dim), dropout=c.number("attention_dropout")
+    )
+    routed = Experts(hidden, c.integer("intermediate_size"), experts, top_k, Gate(c.activation()), names=("w1", "w3", "w2"))
+    moe = MoE(hidden, Router(experts, top_k, score="sigmoid", correction=f"..{CORRECTION}"), routed)
+    return decoder(c, Block(attention, moe), tied=tied(c, default=False), experts=(experts, top_k))
+
+
+def language_model(c: Config, places: Places = Places()) -> Network:  # noqa: B008 - a constant
+    """The decoder of M3, under the names that it has alone or inside the vision-language model."""
+    hidden, layers = c.integer("hidden_size"), layer_count(c)
+    heads, kv_heads, head_dim = c.heads(hidden)
+    experts, top_k = c.integer("num_local_experts"), c.integer("num_experts_per_tok")
+    gate, norm = Gate(clamp="oai"), Norm(style="gemma")
+    dense = JoinedMLP(hidden, c.integer("dense_intermediate_size"), gate)
+    shared = JoinedMLP(hidden, c.integer("shared_intermediate_size", "intermediate_size"), gate)
+    router = Router(experts, top_k, score="sigmoid", correction=CORRECTION)
+    routed = Experts(hidden, c.integer("intermediate_size"), experts, top_k, gate)
+    moe = MoE(hidden, router, routed, shared, shared_first=True, scaled=True)
+    sparse = c.part("sparse_attention_config")
+    indexer = BlockIndexer(
+        sparse.integer("sparse_num_index_heads", "index_n_heads", default=4), sparse.integer("sparse_index_dim", "index_head_dim", default=128),
+        sparse.integer("sparse_topk_blocks", "index_topk_blocks", default=16), sparse.integer("sparse_block_size", "index_block_size", default=128),
+    )  # fmt: skip
+
+    def block(routes: bool, chooses: bool) -> Block:
+        attention = Attention(
+            hidden, heads, kv_heads, head_dim, qk_norm="head", qk_norm_style="gemma", rotary_dim=c.integer("rotary_dim", default=head_dim),
+            indexer=indexer if chooses else None, dropout=c.number("attention_dropout"),
+        )  # fmt: skip
+        return Block(attention, moe if routes else dense, norm)
+
+    routes = flags(c, "moe_layer_freq", layers) or (True,) * layers
+    chooses = flags(sparse, "sparse_attention_freq", layers) or (False,) * layers
+    blocks = [block(*kind) for kind in zip(routes, chooses, strict=True)]
+    return decoder(c, layers=blocks, tied=tied(c, default=False), norm=norm, places=places, experts=(experts, top_k))
