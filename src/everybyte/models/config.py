@@ -43,6 +43,10 @@ class Config:
                 return Config(found, f"{self.path}.{key}", self.name)
         return self
 
+    def with_defaults(self, defaults: Mapping[str, Any]) -> Config:
+        """The same with values for fields that are not there or null."""
+        return Config({**defaults, **{k: v for k, v in self.fields.items() if v is not None or k not in defaults}}, self.path, self.name)
+
     def integer(self, *keys: str, default: int | None = None, least: int = 1) -> int:
         """The first of the keys that is set, as a whole number of at least `least`. Raises BadInput when it is missing or wrong."""
         key = next((k for k in keys if self.fields.get(k) is not None), None)

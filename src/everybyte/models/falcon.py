@@ -1,0 +1,93 @@
+"""Falcon: one joined projection, one key and value head (7B) or groups (40B, 180B), branches side by side, rotary positions or ALiBi."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from everybyte.layers import ops
+from everybyte.layers.block import Block, Norm, ParallelBlock
+from everybyte.layers.linear import linear
+from everybyte.layers.mlp import PlainMLP
+from everybyte.layers.network import Embedding, Network
+from everybyte.layers.rope import rotary
+from everybyte.layers.sdp import SCORES, Heads, attend, by_head, repeat_kv
+from everybyte.layers.size import Dim
+from everybyte.layers.tape import Tape, Value
+from everybyte.models.config import Config
+from everybyte.models.decoder import Places, decoder, tied
+
+PLACES = Places("transformer.word_embeddings", "transformer.h", "transformer.ln_f")
+
+
+@dataclass(frozen=True, slots=True)
+class FalconAttention:
+    """modeling_falcon.py FalconAttention. `grouped`: keys and values of a group are copied to all its queries before positions are applied."""
+
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    grouped: bool
+    bias: bool
+    alibi: bool
+    dropout: float = 0.0
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """x (n, h) -> (n, h)."""
+        width, narrow = Dim("A", self.hidden), Dim("K", self.kv_heads * self.head_dim)
+        joined = linear(t, x, "query_key_value", Dim("(A+2K)", width.size + 2 * narrow.size), bias=self.bias)
+        q, k, v = (ops.narrow(t, joined, (x.dims[0], w)) for w in (width, narrow, narrow))
+        q, k, v = self._spread(t, q, k, v)
+        if not self.alibi:
+            q, k = rotary(t, q), rotary(t, k)
+        shared = self.heads if self.grouped else self.kv_heads
+        sizes = Heads(self.heads, shared, self.head_dim, self.head_dim)
+        t.cache("kv", "key", (sizes.k_width,))
+        t.cache("kv", "value", (sizes.v_width,))
+        rate = self.dropout if self.alibi else 0.0
+        if t.setup.kernels.attention == "eager":
+            out = self._eager(t, q, k, v, sizes, rate)
+        else:
+            out = attend(t, q, k, v, sizes, dropout=rate, broadcast=shared != self.heads)
+        return linear(t, out, "dense", Dim("h", self.hidden), bias=self.bias)
+
+    def _spread(self, t: Tape, q: Value, k: Value, v: Value) -> tuple[Value, Value, Value]:
+        """Indexing with a list copies; groups are then broadcast to their queries and copied, and q with them."""
+        if self.kv_heads == self.heads and not self.grouped:
+            return q, k, v
+        k, v = ops.gather(t, k), ops.gather(t, v)
+        if not self.grouped or self.kv_heads == 1:
+            return q, k, v
+        return ops.contiguous(t, q), ops.repeat(t, k, q.dims), ops.repeat(t, v, q.dims)
+
+    def _eager(self, t: Tape, q: Value, k: Value, v: Value, sizes: Heads, rate: float) -> Value:
+        """Softmax in the type of the hidden states."""
+        k, v = (repeat_kv(t, x, sizes.a, sizes.k, sizes.q_width) for x in (k, v))
+        scores = ops.matmul(t, by_head(t, q), by_head(t, k), (Dim("a", self.heads), SCORES))
+        scores = ops.unary(t, "add mask", scores, keeps="nothing")
+        weights = ops.dropout(t, ops.softmax(t, scores, q.dtype), rate)
+        return ops.contiguous(t, ops.matmul(t, weights, by_head(t, v), q.dims))
+
+
+def build(c: Config) -> Network:
+    """The network of a config.json of this family."""
+    hidden, vocab = c.integer("hidden_size"), c.integer("vocab_size")
+    heads = c.integer("num_attention_heads", "n_head")
+    grouped = c.flag("new_decoder_architecture", default=False)
+    single = c.flag("multi_query", default=True) and not grouped
+    kv_heads = 1 if single else c.integer("num_kv_heads", "n_head_kv", default=heads)
+    bias = c.flag("bias", default=False)
+    attention = FalconAttention(
+        hidden, heads, kv_heads, hidden // heads, grouped, bias, c.flag("alibi", default=False), c.number("attention_dropout")
+    )  # fmt: skip
+    ffn = c.integer("ffn_hidden_size", default=4 * hidden)
+    mlp = PlainMLP(hidden, ffn, c.activation("gelu"), bias, ("dense_h_to_4h", "dense_4h_to_h"))
+    norm = Norm("layer")
+    dropout = c.number("hidden_dropout")
+    if grouped or c.flag("parallel_attn", default=True):
+        two = c.integer("num_ln_in_parallel_attn", default=2 if grouped else 1) == 2
+        names = ("ln_attn", "ln_mlp") if two else ("input_layernorm",)
+        block: object = ParallelBlock(attention, mlp, norm, names, mixer_name="self_attention", sum_dropout=dropout)
+    else:
+        block = Block(attention, mlp, norm, mixer_name="self_attention", dropout=dropout)
+    return decoder(c, block, tied=tied(c, default=True), norm=norm, places=PLACES, stem=Embedding(vocab, hidden, PLACES.embed))

@@ -1,0 +1,80 @@
+"""GPT-Neo: attention in fp32 without scaling, every other layer with a window of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from everybyte.basics.dtypes import FP32
+from everybyte.basics.errors import BadInput
+from everybyte.layers import ops
+from everybyte.layers.block import Block, Norm
+from everybyte.layers.linear import linear
+from everybyte.layers.mlp import PlainMLP
+from everybyte.layers.network import Embedding, Network
+from everybyte.layers.sdp import SCORES, by_head
+from everybyte.layers.size import Dim
+from everybyte.layers.tape import Tape, Value
+from everybyte.models.config import Config
+from everybyte.models.decoder import Places, decoder, layer_count, tied
+
+PLACES = Places("transformer.wte", "transformer.h", "transformer.ln_f")
+
+
+@dataclass(frozen=True, slots=True)
+class NeoAttention:
+    """modeling_gpt_neo.py GPTNeoSelfAttention: the same whatever kernel is asked for."""
+
+    hidden: int
+    heads: int
+    window: int = 0
+    dropout: float = 0.0
+    out_dropout: float = 0.0
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """x (n, h) -> (n, h)."""
+        with t.scope("attention"):
+            return self._attend(t, x)
+
+    def _attend(self, t: Tape, x: Value) -> Value:
+        width = Dim("A", self.hidden)
+        q, k, v = (linear(t, x, name, width) for name in ("q_proj", "k_proj", "v_proj"))
+        t.cache("kv", "key", (width,), window=self.window)
+        t.cache("kv", "value", (width,), window=self.window)
+        q, k = ops.cast(t, q, FP32), ops.cast(t, k, FP32)
+        scores = ops.matmul(t, by_head(t, q), by_head(t, k), (Dim("a", self.heads), SCORES))
+        scores = ops.unary(t, "where", scores, keeps="nothing")
+        weights = ops.cast(t, ops.softmax(t, ops.unary(t, "add mask", scores, keeps="nothing")), v.dtype)
+        weights = ops.dropout(t, weights, self.dropout)
+        out = ops.contiguous(t, ops.matmul(t, weights, by_head(t, v), (x.dims[0], width)))
+        out = linear(t, out, "out_proj", Dim("h", self.hidden), bias=True)
+        return ops.dropout(t, out, self.out_dropout)
+
+
+def build(c: Config) -> Network:
+    """The network of a config.json of this family."""
+    hidden, vocab = c.integer("hidden_size"), c.integer("vocab_size")
+    heads = c.integer("num_heads", "num_attention_heads")
+    residual = c.number("resid_dropout")
+    attention = NeoAttention(hidden, heads, 0, c.number("attention_dropout"), residual)
+    mlp = PlainMLP(hidden, c.integer("intermediate_size", default=4 * hidden), c.activation("gelu_new"), names=("c_fc", "c_proj"), dropout=residual)
+    norm = Norm("layer")
+    block = Block(attention, mlp, norm, ("ln_1", "ln_2"), mixer_name="attn")
+    window = c.integer("window_size", default=256)
+    local = replace(block, mixer=replace(attention, window=window))
+    layers = [local if kind == "local" else block for kind in _kinds(c)]
+    positions = c.integer("max_position_embeddings", default=2048)
+    stem = Embedding(vocab, hidden, PLACES.embed, positions, "transformer.wpe", dropout=c.number("embed_dropout"))
+    return decoder(c, tied=tied(c, default=True), norm=norm, layers=layers, places=PLACES, stem=stem)
+
+
+def _kinds(c: Config) -> list[str]:
+    """`attention_types`: pairs of a pattern and how often it comes."""
+    count = layer_count(c)
+    listed = c.fields.get("attention_types", [[["global", "local"], (count + 1) // 2]])
+    try:
+        kinds = [str(kind) for pattern, times in listed for kind in pattern * times]
+    except (TypeError, ValueError):
+        raise BadInput(f"{c.path}.attention_types", "must be a list of [[kinds of attention], how often]") from None
+    if len(kinds) < count:
+        raise BadInput(f"{c.path}.attention_types", f"must name the attention of every layer: {len(kinds)} kinds for {count} layers")
+    return kinds[:count]
