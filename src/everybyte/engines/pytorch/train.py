@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from everybyte.engines.account import Account, Rank
 from everybyte.engines.registry import Device
 from everybyte.job import Job, Train
 from everybyte.layers.network import Network
-from everybyte.rules.choices import Choices
+from everybyte.layers.setup import Kernels
+from everybyte.rules.choices import Choices, versions
 from everybyte.rules.from_job import Defaults, recipe_of
 from everybyte.rules.static import trained
 from everybyte.rules.training import training
@@ -24,12 +27,22 @@ def loss(train: Train, choices: Choices) -> str:
 
 
 DEFAULTS = Defaults("PyTorch", precision="fp32", loss=loss, batch_bytes_per_token=16)
+MASK_WITHOUT_ONE = (4, 53, 1), (5, 0)
+"""From the first to before the second version of transformers a model that is given no attention mask and no cache makes one, as if its
+sequences were packed (masking_utils.py find_packed_sequence_indices; from 5.0 only if they are)."""
+
+
+def defaults(train: Train) -> Defaults:
+    """A loop passes ids and labels alone: SDPA is causal without a mask, but for the versions that make one."""
+    first, after = MASK_WITHOUT_ONE
+    masked = first <= versions(train.version).get("transformers", (0,)) < after
+    return replace(DEFAULTS, kernels=Kernels(masked=masked))
 
 
 def account(job: Job, network: Network, device: Device) -> Account:
     """The account of a plain loop on one GPU."""
     assert job.train is not None
     choices = Choices()
-    recipe = recipe_of(job.train, network, DEFAULTS, choices)
+    recipe = recipe_of(job.train, network, defaults(job.train), choices)
     bill = training(network, recipe, device.compute_capability)
     return Account((Rank(bill),), choices, trained(network, recipe.setup, recipe.gradient, recipe.stepped).numel)
