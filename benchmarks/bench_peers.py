@@ -116,12 +116,12 @@ def explanation(tasks: list[Task]) -> str:
 
 def measured_tasks(folder: Path, limit: int) -> list[Task]:
     """The first `limit` records of each group with a measured peak and a model in the catalogue; their files are written to `folder`."""
-    from everybyte.truth import records
+    from everybyte.measure.truth import load_records
 
     from everybyte.catalog import model_config
 
     taken: dict[str, list[Task]] = {group: [] for group in GROUPS}
-    for record in records():
+    for record in load_records():
         group = record["group"]
         full = group not in taken or len(taken[group]) == limit
         if full or not isinstance(record["job"]["model"], str) or record["job"]["hardware"].get("gpus", 1) != 1:

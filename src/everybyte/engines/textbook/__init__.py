@@ -1,0 +1,1 @@
+"""Framework `textbook`: the published equations alone, as a person computes by hand."""
