@@ -46,7 +46,9 @@ class _Gguf:
         value = self._metadata.get(f"{self.arch}.{key}")
         if value is None:
             return None
-        values = value if isinstance(value, list) and value else [value]
+        values = value if isinstance(value, list) else [value]
+        if not values:
+            raise BadInput(self.where(key), "is an empty list")
         if len(set(values)) > 1:
             raise Unsupported(self.where(key), f"differs from layer to layer, which is not supported for {self.arch}")
         number = values[0]

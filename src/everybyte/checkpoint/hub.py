@@ -136,19 +136,20 @@ def _get(url: str, place: str, headers: dict[str, str] | None = None) -> HTTPRes
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
 
-    from huggingface_hub.utils import build_hf_headers
+    from huggingface_hub import constants, get_token
 
-    request = Request(url, headers=headers or {})  # noqa: S310 - HubFolder lets http and https through alone
-    for key, value in build_hf_headers(library_name="everybyte").items():
-        request.add_unredirected_header(key, value)  # the token is for the hub, not for the store that it redirects to
+    request = Request(url, headers={"User-Agent": "everybyte", **(headers or {})})  # noqa: S310 - HubFolder lets http and https through alone
+    token = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
+    if token:
+        request.add_unredirected_header("Authorization", f"Bearer {token}")  # for the hub, not for the store that it redirects to
     try:
         response: HTTPResponse = urlopen(request, timeout=_SECONDS_TO_ANSWER)  # noqa: S310 - as above
     except HTTPError as error:
         error.close()
-        raise BadInput(place, _REFUSALS.get(error.code, f"the hub answers {error.code} {error.reason}") + f"; {_WAY_OUT}") from None
+        raise BadInput(place, _REFUSALS.get(error.code, f"the hub answers {error.code} {shown(str(error.reason))}") + f"; {_WAY_OUT}") from None
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or str(error) or type(error).__name__
-        raise BadInput(place, f"the hub cannot be reached ({reason}); {_WAY_OUT}") from None
+        raise BadInput(place, f"the hub cannot be reached ({shown(str(reason))}); {_WAY_OUT}") from None
     return response
 
 
@@ -173,7 +174,7 @@ def _read(response: HTTPResponse, limit: int, place: str, *, exact: bool = True)
             if time.monotonic() > deadline:
                 raise BadInput(place, f"the server is too slow: {len(data):,} bytes in {_SECONDS_IN_ALL} seconds")
     except (OSError, HTTPException, ValueError) as error:
-        raise BadInput(place, f"the connection broke ({error or type(error).__name__})") from None
+        raise BadInput(place, f"the connection broke ({shown(str(error) or type(error).__name__)})") from None
     if exact and len(data) > limit:
         raise BadInput(place, f"the server sends more than {limit:,} bytes")
     return bytes(data)

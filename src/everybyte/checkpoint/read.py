@@ -32,7 +32,7 @@ def read_checkpoint(where: str, *, endpoint: str | None = None) -> Checkpoint:
         repository = HubFolder(where.removeprefix("hf:"), endpoint)
         return _read_folder(repository, repository.model_name)
     path = _path(where)
-    if path.is_dir():
+    if _is_folder(path):
         return _read_folder(LocalFolder(path), path.resolve().name)
     for suffix, read in _READERS.items():
         if path.name.lower().endswith(suffix):
@@ -53,6 +53,13 @@ def _path(where: str) -> Path:
         return Path(where).expanduser()
     except RuntimeError as error:  # ~NAME of somebody unknown
         raise BadInput(where, str(error)) from None
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError as error:  # no permission, a name too long
+        raise BadInput(printable(path), f"cannot be read: {error.strerror}") from None
 
 
 def _read_folder(folder: Folder, name: str) -> Checkpoint:
