@@ -7,6 +7,7 @@ from math import prod
 
 from everybyte.basics.errors import BadInput, did_you_mean
 from everybyte.job.form import InlineModel, Job, Mesh, ServeMesh
+from everybyte.job.plain import join
 from everybyte.job.words import GIVEN, KV_FORMATS, WEIGHT_FORMATS, known_weight_format
 
 PACKED_BITS = {"nf4": 4, "fp4": 4, "mxfp4": 4, "nvfp4": 4, "int4": 4, "int8": 8, "fp8": 8}
@@ -143,7 +144,7 @@ def _formats(job: Job) -> Iterator[BadInput]:
 def _given(job: Job) -> Iterator[BadInput]:
     for name in job.given or ():
         if name not in GIVEN:
-            yield BadInput(f"given.{name}", "unknown figure" + _suggestion(name, GIVEN))
+            yield BadInput(join("given", name), "unknown figure" + _suggestion(name, GIVEN))
 
 
 def _unknown_word(word: str, known: tuple[str, ...]) -> str:

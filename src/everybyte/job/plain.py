@@ -11,6 +11,7 @@ MOST_VALUES = 100_000
 """A job with a whole config.json inside has a few hundred values. YAML aliases can stand for billions."""
 MOST_DEPTH = 40
 LARGEST_INT = 2**63 - 1
+LONGEST_KEY = 80
 
 
 def refuse_unless_plain(raw: dict[Any, Any]) -> None:
@@ -33,8 +34,9 @@ def refuse_unless_plain(raw: dict[Any, Any]) -> None:
 
 
 def join(path: str, key: str) -> str:
-    """The key path of `key` inside `path`."""
-    return f"{path}.{key}" if path else key
+    """The key path of `key` inside `path`. A key that would spoil a line of text is shown quoted."""
+    shown = key if key.isprintable() and len(key) <= LONGEST_KEY else repr(key[:LONGEST_KEY])
+    return f"{path}.{shown}" if path else shown
 
 
 def _children(path: str, branch: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> list[tuple[str, Any]]:

@@ -1,0 +1,109 @@
+"""Whatever a job holds, reading it ends in a job or in one BadInput, and the command in one message and exit code 2."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec import inspect
+
+from everybyte.basics.errors import BadInput
+from everybyte.cli.app import run
+from everybyte.job import Job, job_to_dict, read_job
+from everybyte.job.yaml_text import load
+
+SAMPLES = [json.loads(line) for line in (Path(__file__).parents[1] / "null" / "data" / "jobs_of_all_kinds.jsonl").read_text().splitlines()]
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
+    | st.sampled_from(["adamw", "full", "none", "bf16", "auto", "4", "", "\0", "\ud800", "1e999"])
+)
+anything = st.recursive(scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4), max_leaves=12)
+
+
+def all_paths(form: inspect.Type, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Key paths of the whole form."""
+    members = form.types if isinstance(form, inspect.UnionType) else (form,)
+    found = [path] if path else []
+    for member in members:
+        if isinstance(member, inspect.StructType):
+            found += [below for field in member.fields for below in all_paths(field.type, (*path, field.encode_name))]
+    return found
+
+
+PATHS = all_paths(inspect.type_info(Job))
+
+
+def put(raw: dict, path: tuple[str, ...], value: object) -> dict:
+    """A copy of the job with one key set."""
+    copy = json.loads(json.dumps(raw))
+    target = copy
+    for key in path[:-1]:
+        if not isinstance(target.get(key), dict):
+            target[key] = {}
+        target = target[key]
+    target[path[-1]] = value
+    return copy
+
+
+def outcome(call: Callable[[], object]) -> object:
+    """What a call returns, or the BadInput that it raises."""
+    try:
+        return call()
+    except BadInput as error:
+        return error
+
+
+def read_or_refuse(raw: object) -> None:
+    result = outcome(lambda: read_job(raw))  # type: ignore[arg-type]
+    if isinstance(result, Job):
+        assert read_job(job_to_dict(result)) == result
+    else:
+        assert str(result).isprintable()
+
+
+@given(st.sampled_from(SAMPLES), st.sampled_from(PATHS), anything)
+@settings(max_examples=400, deadline=None)
+def test_one_key_of_a_good_job_replaced(raw: dict, path: tuple[str, ...], value: object) -> None:
+    """Any value at any key of a real job is accepted or refused, and what is accepted survives a round trip."""
+    read_or_refuse(put(raw, path, value))
+
+
+@given(st.dictionaries(st.text(max_size=10) | st.sampled_from(["model", "train", "serve", "hardware", "given"]), anything, max_size=6))
+@settings(max_examples=200, deadline=None)
+def test_arbitrary_mappings(raw: dict) -> None:
+    """Mappings that nobody meant as jobs are refused like any other."""
+    read_or_refuse(raw)
+
+
+@given(st.text(alphabet=st.sampled_from("ab:{}[],&*!<>|-#?'\"\n \t0.e~%@`\\"), max_size=60))
+@settings(max_examples=300, deadline=None)
+def test_arbitrary_yaml(text: str) -> None:
+    """Any text is YAML of plain data or a BadInput with its place."""
+    result = outcome(lambda: load(text, "job.yaml"))
+    assert not isinstance(result, BadInput) or result.path.startswith("job.yaml")
+
+
+@given(
+    text=st.text(max_size=80) | st.sampled_from([json.dumps(raw) for raw in SAMPLES]).flatmap(lambda whole: st.integers(0, len(whole)).map(lambda n: whole[:n]))
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_command_never_shows_a_traceback(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cut and random files end with exit code 2, one line on standard error and nothing on standard output."""
+    path = tmp_path / "job.json"
+    path.write_text(text, encoding="utf-8", errors="replace")
+    if isinstance(outcome(lambda: read_job(path)), BadInput):
+        assert run(["estimate", str(path)]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("error: ")
+        assert "Traceback" not in err
+        assert "fault of everybyte" not in err
