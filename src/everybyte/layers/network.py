@@ -153,17 +153,20 @@ class Written:
     caches: tuple[Cache, ...]
     tally: Tally
     out_dtype: DType
+    out_grad: bool
 
 
 @lru_cache(maxsize=4096)
-def write(layer: Any, setup: Setup, dims: Dims, stream: DType, recompute: Recompute = "none", keep_gradients: bool = True, is_last: bool = False) -> Written:
-    """The layer's parameters, caches and tally for hidden states of `dims` in type `stream`. Worked out once and kept."""
+def write(
+    layer: Any, setup: Setup, dims: Dims, stream: DType, recompute: Recompute = "none", keep_gradients: bool = True, is_last: bool = False, grad: bool = True
+) -> Written:
+    """The layer's parameters, caches and tally for hidden states of `dims` in type `stream`, which need a gradient or not. Worked out once and kept."""
     tape = Tape(setup)
-    grad = setup.grad and (bool(setup.trainable) or setup.adapter is not None)
     start = tape.given("hidden states", dims, stream, grad=grad, persistent=not dims or dims == (TOKENS,))
     start.storage.place = "input"
     out = layer.forward(tape, start)
-    return Written(tuple(tape.parameters), tuple(tape.caches), tally(tape, start, out, recompute, keep_gradients=keep_gradients, is_last=is_last), out.dtype)
+    counted = tally(tape, start, out, recompute, keep_gradients=keep_gradients, is_last=is_last)
+    return Written(tuple(tape.parameters), tuple(tape.caches), counted, out.dtype, out.grad)
 
 
 def hidden_dims(hidden: int) -> Dims:

@@ -87,6 +87,8 @@ class Setup:
     norm_weights: DType | None = None
     """Type of the norms where it differs from the other weights (k-bit preparation turns them into fp32)."""
     kernels: Kernels = field(default_factory=Kernels)
+    input_grads: bool = False
+    """The embedding's result needs a gradient though its table is frozen (HF enable_input_require_grads, for recomputed blocks)."""
     single: bool = False
     """One sequence: a broadcast of one KV head then stays a view."""
     past_window: bool = False

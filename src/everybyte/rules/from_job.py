@@ -34,6 +34,8 @@ class Defaults:
     attention: str = "sdpa"
     recompute: str = "none"
     reentrant: bool = False
+    input_grads: bool = False
+    """With any recomputing the framework makes the embedding's result need a gradient; reentrant blocks always need that."""
     optimizer: str = "adamw"
     impl: str = "foreach"
     adapter_rank: int = 8
@@ -59,15 +61,17 @@ def recipe_of(train: Train, network: Network, defaults: Defaults, choices: Choic
     kernels = kernels_of(train, defaults, choices)
     trainable = ("*",) if adapter is None else tuple(f"*{name}*" for name in (train.adapter.modules_to_save or ()) if train.adapter)
     prep = packed is not None and train.quantization is not None and bool(train.quantization.kbit_prep)
+    recompute = recompute_of(train, defaults, choices)
     setup = Setup(
         weights=weights, compute=compute, trainable=trainable, adapter=adapter, packed=packed, norm_weights=FP32 if prep else None,
         kernels=kernels, single=batch.b == 1, dropout=train.dropout,
+        input_grads=recompute.mode == "reentrant" or (recompute.mode != "none" and defaults.input_grads),
     )  # fmt: skip
     optimizer = optimizer_of(train, defaults, choices, master, state)
     keeps_zeroed = train.zero_grad_set_to_none is False
     accumulates = choices.pick("train.grad_accum", train.grad_accum, 1, default_of(defaults.framework)) > 1
     return Recipe(
-        setup=setup, batch=batch, optimizer=optimizer, recompute=recompute_of(train, defaults, choices), gradient=gradient, stream=weights,
+        setup=setup, batch=batch, optimizer=optimizer, recompute=recompute, gradient=gradient, stream=weights,
         gradients_live="never" if optimizer.in_backward else ("always" if accumulates or keeps_zeroed else "backward"),
         gradients_between=keeps_zeroed, batch_bytes_per_token=defaults.batch_bytes_per_token,
     )  # fmt: skip

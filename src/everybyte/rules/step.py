@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from everybyte.basics.dtypes import DType
 from everybyte.layers.network import Network, write
@@ -37,20 +38,30 @@ class Segment:
     tower: str = ""
 
 
+class Flow(NamedTuple):
+    """The hidden states between two layers."""
+
+    dtype: DType
+    grad: bool
+    """Whether they need a gradient: not before the first trained weight."""
+
+
 @lru_cache(maxsize=256)
 def segments(network: Network, setup: Setup, recompute: RecomputePlan, stream: DType, keep_gradients: bool) -> tuple[Segment, ...]:
     """The network as a row of segments, each worked out for this setup."""
     found: list[Segment] = []
-    kind, tower = stream, None
+    flow, tower = Flow(stream, grad=False), None
     trains = setup.grad
     for part in parts(network):
         if part.tower != tower:
-            kind, tower = stream, part.tower
+            flow, tower = Flow(stream, grad=False), part.tower
         dims = (TOKENS,) if part.label == "embed" else part.dims
         is_head = part.label == "head"
         keeps = keep_gradients and not (network.tied and part.label == "embed")
         for label, count, mode in _modes(part.label, part.copies, recompute if "." in part.label else RecomputePlan()):
-            kind = _append(found, part.layer, setup, dims, kind, (label, count), mode, keeps, is_last=is_head and trains, tower=part.tower)
+            flow = _append(found, part.layer, setup, dims, flow, (label, count), mode, keeps, is_last=is_head and trains, tower=part.tower)
+        if part.label == "embed" and setup.input_grads:
+            flow = flow._replace(grad=trains)
     return tuple(found)
 
 
@@ -70,24 +81,25 @@ def _append(
     layer: object,
     setup: Setup,
     dims: tuple,  # type: ignore[type-arg]
-    kind: DType,
+    flow: Flow,
     run: tuple[str, int],
     mode: Recompute,
     keeps: bool,
     *,
     is_last: bool,
     tower: str,
-) -> DType:
-    """Adds a run; where the first layer changes the type of the hidden states, the others start from that type."""
+) -> Flow:
+    """Adds a run; where the first layer changes the type of the hidden states or whether they need a gradient, the others start from that."""
     label, left = run
     name, _, numbers = label.rpartition(".")
     last = f"{name}.{numbers.split('-')[-1]}" if name else label
     while left:
-        written = write(layer, setup, dims, kind, mode, keeps, is_last)
-        count = left if written.out_dtype == kind else 1
+        written = write(layer, setup, dims, flow.dtype, mode, keeps, is_last, flow.grad)
+        after = Flow(written.out_dtype, written.out_grad)
+        count = left if after == flow else 1
         found.append(Segment(label, count, written.tally, last, tower))
-        kind, left = written.out_dtype, left - count
-    return kind
+        flow, left = after, left - count
+    return flow
 
 
 @dataclass(frozen=True, slots=True)

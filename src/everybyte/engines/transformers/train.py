@@ -44,7 +44,7 @@ def defaults(train: Train, network: Network) -> Defaults:
     """The Trainer's defaults, by version where they changed."""
     version = versions(train.version).get("transformers", LATEST)
     name = "transformers " + ".".join(str(n) for n in version[:2])
-    base = Defaults(name, precision="bf16-mixed", loss=loss)
+    base = Defaults(name, precision="bf16-mixed", loss=loss, input_grads=True)
     # modeling_utils.gradient_checkpointing_enable: use_reentrant True until v5
     base = replace(base, reentrant=version < (5, 0), impl="fused" if version >= (4, 56) else "foreach")
     if train.framework == "trl":
