@@ -34,5 +34,22 @@ def _line(row: list[Text], justify: str, widths: list[int], width: int, indent: 
         line.append_text(Text(pad) + shown if justify[i] == "r" else shown)
         if not last:
             line.append((pad if justify[i] == "l" else "") + " " * GAP)
+    line.truncate(width, overflow="ellipsis")
     line.rstrip()
     return line
+
+
+def wrap(text: Text, width: int, indent: int = 0) -> Text:
+    """The text in lines of at most `width` cells, broken at spaces where there are any; further lines are indented."""
+    pieces = []
+    rest, room = text, max(width, 1)
+    while rest.cell_len > room:
+        cut = rest.plain.rfind(" ", 1, room + 1)
+        piece = rest[: cut if cut > 0 else room]
+        rest = rest[len(piece) :]
+        while rest.plain.startswith(" "):
+            rest = rest[1:]
+        piece.rstrip()
+        pieces.append(piece)
+        room = max(width - indent, 1)
+    return Text("\n" + " " * indent).join([*pieces, rest])

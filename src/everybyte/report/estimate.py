@@ -10,7 +10,7 @@ from rich.text import Text
 
 from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.report.bar import bar
-from everybyte.report.columns import Cell, columns
+from everybyte.report.columns import Cell, columns, wrap
 from everybyte.report.sums import Group, by_category, needed, place
 from everybyte.report.words import CATEGORY_STYLE, COUNTS, FIGURE_MEANING, TORCH_FIGURES, amount, count, short_size, spoken
 
@@ -24,39 +24,35 @@ def show_answer(console: Console, answer: Answer, unit: str = "GiB") -> None:
     for i, part in enumerate(screen(console, answer, unit)):
         if i:
             console.print()
-        console.print(part)
+        console.print(part, soft_wrap=True)
 
 
 def screen(console: Console, answer: Answer, unit: str = "GiB") -> Iterator[Text]:
     """The parts of the screen, from the verdict down to what it rests on."""
     width = console.width
-    yield Text("\n").join([verdict(answer, unit), bar(console, answer, unit)])
-    yield heading(answer)
+    yield Text("\n").join([wrap(verdict(answer, unit), width), bar(console, answer, unit)])
+    yield heading(answer, width)
     yield figures(answer, unit, width)
     if len(answer.ranks) > 1:
         yield ranks(answer, unit, width)
     yield categories(answer.worst, unit, width)
     if answer.warnings:
-        yield notes("Warnings", answer.warnings, "bold yellow")
+        yield notes("Warnings", answer.warnings, "bold yellow", width)
     if answer.assumptions:
-        yield notes("Assumed", answer.assumptions, "bold")
+        yield notes("Assumed", answer.assumptions, "bold", width)
 
 
-def heading(answer: Answer) -> Text:
+def heading(answer: Answer, width: int) -> Text:
     """Name, model and the settings that shape the answer, in two or three lines."""
     model = answer.model
-    lines = Text(answer.name or model.name, style="bold")
     facts = [model.name] if answer.name else []
     facts.append(f"{count(model.params)} parameters")
     if model.active_params != model.params:
         facts.append(f"{count(model.active_params)} active")
     if model.trainable_params and model.trainable_params != model.params:
         facts.append(f"{count(model.trainable_params)} trained")
-    lines.append("\n" + " · ".join(facts), style="")
-    settings = " · ".join(_settings(answer.job))
-    if settings:
-        lines.append("\n" + settings)
-    return lines
+    lines = [Text(answer.name or model.name, style="bold"), Text(" · ".join(facts)), Text(" · ".join(_settings(answer.job)))]
+    return Text("\n").join(wrap(line, width) for line in lines if line.plain)
 
 
 def _settings(job: dict[str, Any]) -> Iterator[str]:
@@ -103,7 +99,7 @@ def verdict(answer: Answer, unit: str) -> Text:
 
 def figures(answer: Answer, unit: str, width: int) -> Text:
     """The figures with their ranges and meaning; torch's three stand one below the other and are not added."""
-    rows: list[list[Cell]] = [[Text(word, style="dim") for word in ("figure", unit, "9 runs of 10 lie in", "")]]
+    rows: list[list[Cell]] = [[Text(word, style="dim") for word in ("figure", unit, "9 runs of 10 lie in" if answer.range else "", "")]]
     names = [*(name for name in TORCH_FIGURES if name in answer.figures), *(name for name in answer.figures if name not in TORCH_FIGURES)]
     for name in names:
         between = "" if name not in answer.range else " – ".join(_figure(name, end, unit) for end in answer.range[name])
@@ -137,11 +133,11 @@ def categories(rank: RankAnswer, unit: str, width: int) -> Text:
     rows: list[list[Cell]] = []
     for group in groups:
         name = Text(spoken(group.category), style=CATEGORY_STYLE[group.category])
-        share = f"{100 * group.bytes / total:.0f} %"
+        share = f"{100 * group.bytes / total:.0f} %" if group.bytes * 100 >= total else "<1 %"
         rows.append([name, amount(group.bytes, unit), share, Text(_places(group, unit), style="dim")])
     rows.append([Text("allocated", style="bold"), Text(amount(total, unit), style="bold"), ""])
-    over_time = Text("All phases: ", style="dim")
-    over_time.append(" · ".join(f"{spoken(phase.name)} {amount(phase.allocated, unit, 1)}" for phase in rank.phases), style="dim")
+    phases = " · ".join(f"{spoken(phase.name)} {amount(phase.allocated, unit, 1)}" for phase in rank.phases)
+    over_time = wrap(Text(f"All phases: {phases}", style="dim"), width, indent=1)
     return Text("\n").join([title, columns(rows, "lrrl", width, indent=1), over_time])
 
 
@@ -151,11 +147,9 @@ def _places(group: Group, unit: str) -> str:
     return " · ".join([*shown, f"{more} more"] if more > 0 else shown)
 
 
-def notes(title: str, lines: tuple[str, ...], style: str) -> Text:
+def notes(title: str, lines: tuple[str, ...], style: str, width: int) -> Text:
     """Remarks below a title; beyond a few they are counted."""
-    text = Text(title, style=style)
-    for line in lines[:MOST_LINES]:
-        text.append(f"\n - {line}", style="not bold default")
+    remarks = [wrap(Text(f" - {line}"), width, indent=3) for line in lines[:MOST_LINES]]
     if len(lines) > MOST_LINES:
-        text.append(f"\n   and {len(lines) - MOST_LINES} more (--json has all)", style="not bold dim")
-    return text
+        remarks.append(Text(f"   and {len(lines) - MOST_LINES} more (--json has all)", style="dim"))
+    return Text("\n").join([Text(title, style=style), *remarks])

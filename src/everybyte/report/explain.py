@@ -12,11 +12,14 @@ from everybyte.basics.origin import Setting
 from everybyte.basics.units import show_bytes
 from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.ledger.entry import CATEGORIES, OUTSIDE_ALLOCATOR, Entry
-from everybyte.report.columns import Cell, columns
+from everybyte.report.columns import Cell, columns, wrap
 from everybyte.report.words import CATEGORY_STYLE, spoken
 
 UNCUT = 10_000
 """Width of lines for files and pipes, where nothing is gained by cutting a formula."""
+
+NARROWEST = 30
+"""Columns below which lines are no longer broken to fit."""
 
 BASIS_MEANING = {
     "exact": "exact: counted from declared tensors",
@@ -28,7 +31,7 @@ BASIS_MEANING = {
 
 def show_setting(console: Console, setting: Setting[Any]) -> None:
     """Prints a setting and where its value comes from."""
-    console.print(columns([["setting", Text(setting.key, style="bold")], ["value", str(setting.value)], ["origin", setting.origin]], "ll", console.width))
+    console.print(columns([["setting", Text(setting.key, style="bold")], ["value", _value(setting.value)], ["origin", setting.origin]], "ll", console.width))
 
 
 def show_entries(console: Console, entries: tuple[Entry, ...], rank: RankAnswer) -> None:
@@ -41,6 +44,8 @@ def show_entries(console: Console, entries: tuple[Entry, ...], rank: RankAnswer)
         console.print()
         for phase in dict.fromkeys((rank.peak_phase, "between_steps")):
             total = sum(e.bytes for e in entries if phase in e.phases)
+            if not total:
+                continue
             console.print(Text(f"{len(entries)} rows, in {spoken(phase)} together {show_bytes(total)} ({total:,} bytes)", style="bold"))
 
 
@@ -63,27 +68,8 @@ def _entry(entry: Entry, rank: RankAnswer, width: int) -> Text:
 
 def _wrapped(name: str, value: Cell, width: int) -> Text:
     """A named line that goes on below itself where it is longer than the console."""
-    lead = f"  {name:<9}"
     text = value if isinstance(value, Text) else Text(value)
-    room = max(width - len(lead), 20)
-    lines = _split(text, room)
-    out = Text(lead, style="dim").append_text(Text("\n" + " " * len(lead)).join(lines))
-    out.no_wrap = True
-    return out
-
-
-def _split(text: Text, room: int) -> list[Text]:
-    """The text in pieces of at most `room` cells, broken at spaces where there are any."""
-    pieces = []
-    rest = text
-    while rest.cell_len > room:
-        cut = rest.plain.rfind(" ", 0, room + 1)
-        cut = cut if cut > 0 else room
-        pieces.append(rest[:cut])
-        rest = rest[cut:]
-        while rest.plain.startswith(" "):
-            rest = rest[1:]
-    return [*pieces, rest]
+    return wrap(Text.assemble((f"  {name:<9}", "dim"), text), max(width, NARROWEST), indent=11)
 
 
 def _share(entry: Entry, rank: RankAnswer) -> str:

@@ -22,8 +22,6 @@ def show_fit(console: Console, result: FitResult, unit: str = "GiB") -> None:
         console.print(f"  {line}, {short_size(result.answer.headroom or 0, unit)} left")
     if result.stop is not None:
         console.print(f"  {_stopped(result.stop, unit)}")
-    if result.unlimited:
-        console.print("  nothing larger that was tried runs over: memory does not limit it")
     if result.holes:
         shown = ", ".join(f"{hole:,}" for hole in result.holes[:MOST_HOLES]) + (" ..." if len(result.holes) > MOST_HOLES else "")
         side = "larger" if result.smallest else "smaller"
@@ -35,6 +33,8 @@ def _verdict(result: FitResult) -> Text:
     name = result.key.split(".", 1)[1]
     if result.value is None:
         return Text(f"no {name} fits", style="bold red")
+    if result.unlimited:
+        return Text(f"{name}: memory does not limit it; {result.value:,} is the largest value tried", style="bold")
     text = Text(f"{name}: ", style="bold")
     text.append(f"{result.value:,}", style="bold green")
     return text.append(" is the smallest value that fits" if result.smallest else " is the largest value that fits", style="bold")
