@@ -89,7 +89,7 @@ class Attention:
         if self.qk_norm_late:
             q, k = self._norms(t, q, k)
         if self.temperature:
-            q = ops.cast(t, ops.mul(t, q, t.new("temperature", (QUERIES,), FP32, False)), q.dtype)
+            q = ops.cast(t, ops.mul(t, q, ops.made(t, "temperature", (QUERIES,), FP32)), q.dtype)
         mask = self._mask(t, x)
         t.cache("kv", "key", (sizes.k_width,), window=self.window)
         t.cache("kv", "value", (sizes.v_width,), window=self.window)

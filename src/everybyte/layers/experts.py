@@ -126,7 +126,7 @@ class Experts:
     def _loop(self, t: Tape, x: Value, weights: Value) -> Value:
         """One expert after the other over its balanced share of the tokens; their results are added into one tensor."""
         weights = ops.cast(t, weights, x.dtype)
-        result = t.new("zeros", x.dims, x.dtype, False)
+        result = ops.made(t, "zeros", x.dims, x.dtype)
         share = expert_share(self.top_k, self.count)
         for _ in range(self.count):
             token = integers(t, "tokens of the expert", (), (share,))

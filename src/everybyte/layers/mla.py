@@ -56,7 +56,7 @@ class MLA:
         if self.indexer is not None:
             with t.scope("indexer", q, k, v, q_latent):
                 self.indexer.forward(t, ops.detach(x), ops.detach(q_latent))
-        mask = t.new("attention mask", (SCORES,), q.dtype, False) if self.sparse else None
+        mask = ops.made(t, "attention mask", (SCORES,), q.dtype) if self.sparse else None
         out = attend(t, q, k, v, sizes, dropout=self.dropout, bias=mask)
         if self.gate:
             out = ops.mul(t, out, ops.unary(t, "sigmoid", linear(t, x, self.gate, sizes.out_width), keeps="output"))

@@ -33,6 +33,13 @@ def detach(x: Value) -> Value:
     return Value(x.storage, x.dims, x.dtype, grad=False)
 
 
+def made(t: Tape, what: str, dims: Dims, dtype: DType) -> Value:
+    """A tensor that is made out of nothing on the tape: a mask, a table, zeros."""
+    out = t.new(what, dims, dtype, False)
+    t.step(what, (), (out,))
+    return out
+
+
 def cast(t: Tape, x: Value, dtype: DType) -> Value:
     """`x.to(dtype)`: a copy, unless it has that type. Nothing is kept; the gradient is cast back."""
     if x.dtype == dtype:

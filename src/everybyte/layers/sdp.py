@@ -86,7 +86,7 @@ def attend(
     if (broadcast and kernels.attention == "sdpa") or (kernels.device == "cpu" and (t.setup.rate(dropout) or sizes.d != sizes.dv)):
         return _math(t, q, k, v, sizes, dropout, scores)
     if masked and bias is None:
-        bias = t.new("attention mask", (scores,), t.setup.compute or q.dtype, False)
+        bias = ops.made(t, "attention mask", (scores,), t.setup.compute or q.dtype)
         t.step("mask", (), (bias,))
     return _fused(t, q, k, v, sizes, bias)
 

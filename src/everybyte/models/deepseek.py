@@ -15,7 +15,7 @@ from everybyte.layers.moe import MoE
 from everybyte.layers.network import Network
 from everybyte.layers.router import Router
 from everybyte.models.config import Config
-from everybyte.models.decoder import Places, decoder, tied
+from everybyte.models.decoder import Places, decoder, expert_counts, tied
 from everybyte.models.patterns import kinds
 
 SPARSE = {"DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"}
@@ -35,11 +35,7 @@ def language_model(c: Config, places: Places = Places()) -> Network:  # noqa: B0
     moe = experts_layer(c)
     mixers = [_attention(c, full) for full in _full_indexers(c, layers)]
     blocks = [Block(mixer, moe if routed else dense) for mixer, routed in zip(mixers, routed_layers(c), strict=True)]
-    return decoder(c, layers=blocks, tied=tied(c, default=False), places=places, experts=(_experts(c), c.integer("num_experts_per_tok")))
-
-
-def _experts(c: Config) -> int:
-    return c.integer("n_routed_experts", "num_experts", "num_local_experts")
+    return decoder(c, layers=blocks, tied=tied(c, default=False), places=places, experts=expert_counts(c))
 
 
 def routed_layers(c: Config) -> list[bool]:
@@ -54,7 +50,7 @@ def routed_layers(c: Config) -> list[bool]:
 def experts_layer(c: Config) -> MoE:
     """The router of each generation, routed experts, and `n_shared_experts` joined into one wider shared expert."""
     hidden, ffn = c.integer("hidden_size"), c.integer("moe_intermediate_size")
-    experts, top_k = _experts(c), c.integer("num_experts_per_tok")
+    experts, top_k = expert_counts(c)
     shared = c.integer("n_shared_experts", default=0, least=0)
     gate = Gate(c.activation())
     shared_mlp = GatedMLP(hidden, ffn * shared, gate.activation) if shared else None

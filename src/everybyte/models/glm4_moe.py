@@ -7,7 +7,7 @@ from everybyte.layers.block import Block
 from everybyte.layers.mlp import GatedMLP
 from everybyte.layers.network import Network
 from everybyte.models.config import Config
-from everybyte.models.decoder import decoder, rotary_dim, tied
+from everybyte.models.decoder import decoder, expert_counts, rotary_dim, tied
 from everybyte.models.deepseek import experts_layer, routed_layers
 
 
@@ -21,4 +21,4 @@ def build(c: Config) -> Network:
     )  # fmt: skip
     dense, moe = GatedMLP(hidden, c.integer("intermediate_size"), c.activation()), experts_layer(c)
     blocks = [Block(attention, moe if routed else dense) for routed in routed_layers(c)]
-    return decoder(c, layers=blocks, tied=tied(c, default=False), experts=(c.integer("n_routed_experts"), c.integer("num_experts_per_tok")))
+    return decoder(c, layers=blocks, tied=tied(c, default=False), experts=expert_counts(c))

@@ -9,7 +9,7 @@ from everybyte.layers.moe import MoE
 from everybyte.layers.network import Network
 from everybyte.layers.router import Router
 from everybyte.models.config import Config
-from everybyte.models.decoder import decoder, layer_count, tied, window
+from everybyte.models.decoder import decoder, expert_counts, layer_count, tied, window
 from everybyte.models.patterns import sliding_layers
 
 NORM = Norm(style="wide")
@@ -19,7 +19,7 @@ def build(c: Config) -> Network:
     """The network of a config.json of this family."""
     hidden = c.integer("hidden_size")
     heads, kv_heads, head_dim = c.heads(hidden)
-    experts, top_k = c.integer("num_local_experts"), c.integer("num_experts_per_tok", "experts_per_token")
+    experts, top_k = expert_counts(c)
     bias = c.flag("attention_bias", default=True)
     router = Router(experts, top_k, leaf="router", score="chosen-softmax", wide_scores=False, bias=True)
     routed = Experts(hidden, c.integer("intermediate_size"), experts, top_k, Gate(clamp="oai", interleaved=True), bias=True)

@@ -7,7 +7,7 @@ from everybyte.layers.block import Block
 from everybyte.layers.mlp import GatedMLP
 from everybyte.layers.network import Network
 from everybyte.models.config import Config
-from everybyte.models.decoder import decoder, layer_count, rotary_dim, tied
+from everybyte.models.decoder import decoder, expert_counts, layer_count, rotary_dim, tied
 from everybyte.models.deepseek import experts_layer
 from everybyte.models.patterns import flags, kinds
 
@@ -17,7 +17,7 @@ def build(c: Config) -> Network:
     hidden, layers = c.integer("hidden_size"), layer_count(c)
     dense, moe = GatedMLP(hidden, c.integer("intermediate_size"), c.activation()), experts_layer(c)
     blocks = [Block(_attention(c, sliding), moe if routed else dense) for sliding, routed in zip(_sliding(c, layers), _routed(c, layers), strict=True)]
-    return decoder(c, layers=blocks, tied=tied(c, default=False), experts=(c.integer("n_routed_experts"), c.integer("num_experts_per_tok")))
+    return decoder(c, layers=blocks, tied=tied(c, default=False), experts=expert_counts(c))
 
 
 def _attention(c: Config, sliding: bool) -> Attention:
@@ -42,5 +42,6 @@ def _sliding(c: Config, layers: int) -> tuple[bool, ...]:
 
 
 def _routed(c: Config, layers: int) -> tuple[bool, ...]:
-    """Experts in all layers but the first, or as `moe_layer_freq` says."""
-    return flags(c, "moe_layer_freq", layers) or (False, *[True] * (layers - 1))
+    """Experts in all layers but the first, or as `moe_layer_freq` or `mlp_layer_types` says."""
+    default = ["dense", *["sparse"] * (layers - 1)]
+    return flags(c, "moe_layer_freq", layers) or tuple(kind == "sparse" for kind in kinds(c, "mlp_layer_types", layers, ("dense", "sparse"), default))

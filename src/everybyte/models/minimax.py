@@ -11,7 +11,7 @@ from everybyte.layers.moe import MoE
 from everybyte.layers.network import Network
 from everybyte.layers.router import Router
 from everybyte.models.config import Config
-from everybyte.models.decoder import Places, decoder, layer_count, tied
+from everybyte.models.decoder import Places, decoder, expert_counts, layer_count, tied
 from everybyte.models.patterns import flags
 
 CORRECTION = "e_score_correction_bias"
@@ -27,7 +27,7 @@ def build(c: Config) -> Network:
 def _second(c: Config) -> Network:
     hidden = c.integer("hidden_size")
     heads, kv_heads, head_dim = c.heads(hidden)
-    experts, top_k = c.integer("num_local_experts"), c.integer("num_experts_per_tok")
+    experts, top_k = expert_counts(c)
     attention = Attention(
         hidden, heads, kv_heads, head_dim, qk_norm="all", rotary_dim=c.integer("rotary_dim", default=head_dim), dropout=c.number("attention_dropout")
     )
@@ -40,7 +40,7 @@ def language_model(c: Config, places: Places = Places()) -> Network:  # noqa: B0
     """The decoder of M3, under the names that it has alone or inside the vision-language model."""
     hidden, layers = c.integer("hidden_size"), layer_count(c)
     heads, kv_heads, head_dim = c.heads(hidden)
-    experts, top_k = c.integer("num_local_experts"), c.integer("num_experts_per_tok")
+    experts, top_k = expert_counts(c)
     gate, norm = Gate(clamp="oai"), Norm(style="gemma")
     dense = JoinedMLP(hidden, c.integer("dense_intermediate_size"), gate)
     shared = JoinedMLP(hidden, c.integer("shared_intermediate_size", "intermediate_size"), gate)

@@ -9,14 +9,14 @@ from everybyte.layers.moe import MoE
 from everybyte.layers.network import Network
 from everybyte.layers.router import Router
 from everybyte.models.config import Config
-from everybyte.models.decoder import decoder, tied, window
+from everybyte.models.decoder import decoder, expert_counts, tied, window
 
 
 def build(c: Config) -> Network:
     """The network of a config.json of this family."""
     hidden = c.integer("hidden_size")
     heads, kv_heads, head_dim = c.heads(hidden)
-    experts, top_k = c.integer("num_local_experts"), c.integer("num_experts_per_tok")
+    experts, top_k = expert_counts(c)
     attention = Attention(hidden, heads, kv_heads, head_dim, window=window(c), dropout=c.number("attention_dropout"))
     routed = Experts(hidden, c.integer("intermediate_size"), experts, top_k, Gate(c.activation()), names=("w1", "w3", "w2"))
     block = Block(attention, MoE(hidden, Router(experts, top_k), routed))

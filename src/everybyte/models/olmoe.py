@@ -10,7 +10,7 @@ from everybyte.layers.moe import MoE
 from everybyte.layers.network import Network
 from everybyte.layers.router import Router
 from everybyte.models.config import Config
-from everybyte.models.decoder import decoder, tied
+from everybyte.models.decoder import decoder, expert_counts, tied
 
 
 def build(c: Config) -> Network:
@@ -20,7 +20,7 @@ def build(c: Config) -> Network:
     hidden = c.integer("hidden_size")
     heads, kv_heads, head_dim = c.heads(hidden)
     bias = c.flag("attention_bias", default=False)
-    experts, top_k = c.integer("num_experts"), c.integer("num_experts_per_tok")
+    experts, top_k = expert_counts(c)
     attention = Attention(hidden, heads, kv_heads, head_dim, qkv_bias=bias, out_bias=bias, qk_norm="all", dropout=c.number("attention_dropout"))
     router = Router(experts, top_k, normalize="in-place" if c.flag("norm_topk_prob", default=False) else "", narrow=True)
     moe = MoE(hidden, router, Experts(hidden, c.integer("intermediate_size"), experts, top_k, Gate(c.activation())))

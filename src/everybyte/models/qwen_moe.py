@@ -10,7 +10,7 @@ from everybyte.layers.moe import MoE
 from everybyte.layers.network import Network
 from everybyte.layers.router import Router
 from everybyte.models.config import Config
-from everybyte.models.decoder import decoder, tied, window
+from everybyte.models.decoder import decoder, expert_counts, tied, window
 from everybyte.models.patterns import kinds
 
 ATTENTION = ("full_attention", "sliding_attention")
@@ -24,7 +24,7 @@ def build(c: Config) -> Network:
     moe = experts_layer(c, shared=older)
     windows = [window(c, 4096) if kind == "sliding_attention" else 0 for kind in _kinds(c, layers)]
     blocks = [Block(attention(c, older, seen), moe if routed else dense) for seen, routed in zip(windows, routed_layers(c), strict=True)]
-    return decoder(c, layers=blocks, tied=tied(c, default=False), experts=(c.integer("num_experts"), c.integer("num_experts_per_tok")))
+    return decoder(c, layers=blocks, tied=tied(c, default=False), experts=expert_counts(c))
 
 
 def attention(c: Config, older: bool, seen: int) -> Attention:
@@ -40,7 +40,7 @@ def attention(c: Config, older: bool, seen: int) -> Attention:
 
 def experts_layer(c: Config, *, shared: bool) -> MoE:
     """Softmax over all experts, the top k, and in most of the family a shared expert behind a sigmoid gate."""
-    hidden, experts, top_k = c.integer("hidden_size"), c.integer("num_experts"), c.integer("num_experts_per_tok")
+    hidden, (experts, top_k) = c.integer("hidden_size"), expert_counts(c)
     normalize = c.flag("norm_topk_prob", default=False)
     return MoE(
         hidden,

@@ -10,7 +10,7 @@ from everybyte.layers.moe import MoE
 from everybyte.layers.network import Network
 from everybyte.layers.router import Router
 from everybyte.models.config import Config
-from everybyte.models.decoder import Places, decoder, layer_count, tied, window
+from everybyte.models.decoder import Places, decoder, expert_counts, layer_count, tied, window
 from everybyte.models.deepseek import routed_layers
 from everybyte.models.patterns import sliding_layers
 
@@ -25,7 +25,7 @@ def build(c: Config) -> Network:
 def language_model(c: Config, places: Places = Places()) -> Network:  # noqa: B008 - a constant
     """The decoder, under the names that it has alone or inside the vision-language model."""
     hidden = c.integer("hidden_size")
-    experts, top_k = c.integer("n_routed_experts", "num_experts", "moe_num_experts"), c.integer("num_experts_per_tok", "moe_top_k")
+    experts, top_k = expert_counts(c)
     dense = GatedMLP(hidden, c.integer("intermediate_size"), c.activation())
     shared = GatedMLP(hidden, c.integer("share_expert_dim", "share_expert_dims"), c.activation())
     router = Router(experts, top_k, score="sigmoid", correction="e_score_correction_bias")
