@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from everybyte.basics.dtypes import BOOL
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
 from everybyte.layers.size import Dim, Size
@@ -21,6 +22,8 @@ def activate(t: Tape, x: Value, function: str) -> Value:
         return _gelu_fast(t, x)
     if function == "gelu_bloom":
         return _gelu_bloom(t, x)
+    if function == "xielu":
+        return _xielu(t, x)
     if function == "relu2":
         return ops.power(t, ops.unary(t, "relu", x, keeps="output"))
     if function == "quick_gelu":
@@ -50,6 +53,19 @@ def _gelu_bloom(t: Tape, x: Value) -> Value:
     one = Size.of(x.dims, x.dtype)
     t.step("gelu", (x,), (out,), saved=(x,), scratch=one * 3, back_scratch=one * 4)
     return out
+
+
+def _xielu(t: Tape, x: Value) -> Value:
+    """Where x > 0: α_p·x² + β·x, elsewhere (expm1(min(x, ε)) - x)·α_n + β·x; α_p and α_n are learned (activations.py XIELUActivation)."""
+    with t.scope("act_fn"):
+        up, down = (t.parameter(leaf, (Dim("1", 1),)) for leaf in ("alpha_p", "alpha_n"))
+        right = ops.add(t, ops.mul(t, ops.mul(t, up, x), x), ops.scale(t, x))
+        below = ops.unary(t, "expm1", ops.unary(t, "min", x), keeps="output")
+        left = ops.add(t, ops.mul(t, ops.add(t, below, x), down), ops.scale(t, x))
+        out = t.new("where", x.dims, x.dtype, right.grad)
+        condition = t.new("x > 0", x.dims, BOOL, False)
+        t.step("where", (right, left), (out, condition), saved=(condition,))
+        return out
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,13 +136,15 @@ class Network:
     """Shape of what the head is given, where that is not (n, h): a classifier of whole images sees one row each."""
     tokens: int = 0
     """Tokens of an item where the network fixes them (an image of the configured size), 0 where the job says."""
+    mtp: int = 0
+    """Blocks of multi-token prediction: the last run, not counted as layers."""
     memory_tokens: int = 0
     """Encoder positions m where the network fixes them (Whisper: 1500), 0 where the job says."""
 
     @property
     def layers(self) -> int:
         """Number of blocks of the main network."""
-        return sum(run.count for run in self.runs)
+        return sum(run.count for run in self.runs) - self.mtp
 
 
 @dataclass(frozen=True, slots=True)
