@@ -15,6 +15,8 @@ from everybyte.catalog import model_config
 from everybyte.checkpoint import StoredTensor, config_from_gguf, read_checkpoint
 from everybyte.checkpoint.gguf import _ARCHITECTURES
 from everybyte.checkpoint.gguf_file import _GGML_TYPES, SkippedArray, split_names
+from everybyte.models.count import parameter_count
+from everybyte.models.registry import build
 
 HEAD = b"GGUF" + struct.pack("<I", 3)
 
@@ -183,17 +185,29 @@ q_lora_rank kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim n_group to
 SLIDING_IS_OFF = {"qwen2", "qwen3", "qwen2_moe", "qwen3_moe"}  # their configs state a window and switch it off
 
 
-@pytest.mark.parametrize("name", ROUND_TRIPS)
-def test_config_comes_back(name: str) -> None:
-    """The config that a model was converted from comes back in every field of size."""
+def converted(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The config of the catalogue, and the one that comes back from its GGUF."""
     arch, more, tensors = ROUND_TRIPS[name]
     original = model_config(name)
     stored = [*fake_tensors(*tensors), StoredTensor(EMBEDDING, "fp32", (original["vocab_size"], original["hidden_size"]), 4)]
-    config = config_from_gguf(described(arch, original, **more), stored)
+    return original, config_from_gguf(described(arch, original, **more), stored)
+
+
+@pytest.mark.parametrize("name", ROUND_TRIPS)
+def test_config_comes_back(name: str) -> None:
+    """The config that a model was converted from comes back in every field of size."""
+    original, config = converted(name)
     for key in SIZES.split():
         if key in original and not (key == "sliding_window" and original["model_type"] in SLIDING_IS_OFF):
             assert config.get(key) == original[key], key
-    assert config["tie_word_embeddings"] == original.get("tie_word_embeddings", arch.startswith("gemma") or arch == "starcoder2")
+    assert config["tie_word_embeddings"] == original.get("tie_word_embeddings", original["model_type"].startswith(("gemma", "starcoder2")))
+
+
+@pytest.mark.parametrize("name", ROUND_TRIPS)
+def test_parameters_come_back(name: str) -> None:
+    """The network built from the GGUF config has as many parameters as the one built from the original."""
+    original, config = converted(name)
+    assert parameter_count(build(config)) == parameter_count(build(original)) > 0
 
 
 def test_gpt2_comes_back() -> None:
