@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from everybyte.basics.dtypes import FP32
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
-from everybyte.layers.size import Dim, Size, flce_chunk
+from everybyte.layers.size import SHIFTED_TOKENS, Dim, Size, flce_chunk
 from everybyte.layers.tape import Made, Tape, Value
 
 
@@ -99,8 +99,8 @@ def hf_rebound(t: Tape, head: Head, x: Value) -> Value:
 
 
 def _shifted(t: Tape, logits: Value) -> Value:
-    """`logits[..., :-1, :].contiguous()`: one position less a sequence, counted whole."""
-    return ops.contiguous(t, ops.narrow(t, logits, logits.dims))
+    """`logits[..., :-1, :].contiguous()`: one position less a sequence."""
+    return ops.contiguous(t, ops.narrow(t, logits, (SHIFTED_TOKENS, *logits.dims[1:])))
 
 
 def _in_place_cross_entropy(t: Tape, logits: Value) -> Value:

@@ -15,6 +15,9 @@ from typing import Literal
 from everybyte.layers.size import ZERO, Size
 from everybyte.layers.tape import Role, Step, Storage, Tape, Value
 
+GEMMS = frozenset({"linear", "matmul", "matmul_4bit", "lora", "fused_linear_cross_entropy"})
+"""Steps that run on cuBLAS."""
+
 Recompute = Literal["none", "reentrant", "non-reentrant"]
 
 
@@ -57,6 +60,9 @@ class Tally:
     """The gradient of the output that backward is given."""
     outgoing: Storage | None
     """The gradient of the input that backward leaves behind."""
+    forward_gemm: int
+    """Position in `forward_events` of the first matrix product; cuBLAS asks for its workspace there. -1: there is none."""
+    backward_gemm: int
 
 
 class _Living:
@@ -67,6 +73,7 @@ class _Living:
         self.total = ZERO
         self.instants: list[Instant] = []
         self.events: list[Event] = []
+        self.gemm = -1
 
     def add(self, storages: Iterable[Storage]) -> None:
         for storage in storages:
@@ -74,6 +81,11 @@ class _Living:
                 self.alive[storage] = None
                 self.total = self.total + storage.size
                 self.events.append(Event(True, storage))
+
+    def see(self, step: Step) -> None:
+        """Remembers where the first matrix product runs."""
+        if self.gemm < 0 and step.what in GEMMS:
+            self.gemm = len(self.events)
 
     def drop(self, storages: Iterable[Storage]) -> None:
         for storage in storages:
@@ -104,6 +116,7 @@ def run_forward(tape: Tape, start: Iterable[Storage], living: _Living, keep: set
     living.add(start)
     for index, step in enumerate(tape.steps):
         workspace = scratch(step, step.scratch)
+        living.see(step)
         living.add(v.storage for v in step.outputs)
         living.add(workspace)
         living.mark()
@@ -148,6 +161,7 @@ def _backward_step(step: Step, incoming: list[Storage], arrived: dict[Value, Sto
         fresh = made.into or (incoming[0] if made.size is None else Storage(made.size, step.place, what, made.to.dims, made.to.dtype, role=role))
         new.append((made.to.source, fresh))
     workspace = scratch(step, step.back_scratch)
+    living.see(step)
     living.add(s for _, s in new)
     living.add(workspace)
     living.mark()
@@ -195,6 +209,7 @@ def tally(tape: Tape, start: Value, output: Value, recompute: Recompute = "none"
     return Tally(
         left, cached, tuple(first.instants), tuple(second.instants), gradients, Size.total(s.size for s in left), Size.total(s.size for s in cached),
         output.storage.size, tuple(first.events), tuple(second.events), start.storage, output.storage, incoming, outgoing,
+        first.gemm, second.gemm,
     )  # fmt: skip
 
 

@@ -32,6 +32,8 @@ T = Axis("t")
 """Keys that a query can see: equal to s in training, the cache length in decoding."""
 M = Axis("m")
 """Encoder positions of a sequence that cross-attention reads."""
+U = Axis("u")
+"""u = s - 1: positions of a sequence that have a next token."""
 J = Axis("j")
 """j = s + m: tokens of two streams that attend together (images and text in a diffusion transformer)."""
 
@@ -50,7 +52,7 @@ class Batch(NamedTuple):
             return flce_rows(self.b * self.s, *axis.share)
         if axis.letter == "r":
             return ceil_div(self.b * self.s * axis.share[0], axis.share[1])
-        plain = {"b": self.b, "s": self.s, "t": self.t, "m": self.m, "j": self.s + self.m}[axis.letter[0]]
+        plain = {"b": self.b, "s": self.s, "t": self.t, "m": self.m, "j": self.s + self.m, "u": max(self.s - 1, 0)}[axis.letter[0]]
         if axis.share != (1, 1):
             plain = ceil_div(plain * axis.share[0], axis.share[1])
         return min(plain, axis.cap) if axis.cap else plain
@@ -93,6 +95,8 @@ TOKENS = Dim("n", 1, (B, S))
 SEQUENCES, QUERIES, KEYS, MEMORY = Dim("b", 1, (B,)), Dim("s", 1, (S,)), Dim("t", 1, (T,)), Dim("m", 1, (M,))
 KEY_TOKENS = Dim("t", 1, (B, T))
 MEMORY_TOKENS = Dim("m", 1, (B, M))
+SHIFTED_TOKENS = Dim("(n-b)", 1, (B, U))
+"""n - b: tokens that have a next one."""
 JOINT_TOKENS = Dim("j", 1, (B, J))
 
 

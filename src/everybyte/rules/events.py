@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from everybyte.layers.replay import Event as Change
 from everybyte.layers.size import Point
 from everybyte.layers.tape import Storage
 from everybyte.models.count import declared
-from everybyte.rules.static import shape, tensor_bytes
+from everybyte.rules.overhead import cublas_workspace
+from everybyte.rules.static import shape, tensor_bytes, trained
 from everybyte.rules.step import Segment
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ class Script:
         self.course = training.course
         self.next_key = 0
         self.gradients: list[int] = []
+        self.waiting_handles = training.recipe.handles
+        """cuBLAS handles without a workspace yet: forward's thread asks at its first product, autograd's at its own."""
 
     def _make(self, nbytes: int) -> Event:
         self.next_key += 1
@@ -39,8 +43,14 @@ class Script:
             for _ in range(row.copies * row.parameter.count):
                 yield self._make(size)
         for line in self.training.static():
-            if line.category in ("workspace", "input", "unknown", "temporary"):
+            if line.category in ("input", "unknown", "temporary"):
                 yield self._make(line.bytes)
+
+    def _workspace(self, handles_left: int) -> Iterator[Event]:
+        """The workspace of a cuBLAS handle that multiplies for the first time. It stays, in the middle of whatever is cached then."""
+        if self.waiting_handles > handles_left:
+            self.waiting_handles = handles_left
+            yield self._make(cublas_workspace(self.training.compute_capability))
 
     def states(self) -> Iterator[Event]:
         """Optimizer states and master copies, tensor by tensor, made in the first step."""
@@ -59,8 +69,20 @@ class Script:
                     yield self._make(recipe.optimizer.master.nbytes(one))
 
     def step_temporaries(self) -> Iterator[Event]:
-        """Temporaries of the step, made together and freed together."""
-        made = [self._make(line.bytes) for line in self.training.step_temporaries() if line.bytes]
+        """Temporaries of the step, freed together: a multi-tensor step makes one beside each trained tensor, a loop one for the largest."""
+        recipe = self.training.recipe
+        total = sum(line.bytes for line in self.training.step_temporaries())
+        if not total:
+            return
+        made = [self._make(total)]
+        if recipe.optimizer.impl == "foreach":
+            scale = total / trained(self.training.network, recipe.setup, recipe.gradient, recipe.stepped).weight_bytes
+            sizes = (
+                (row.copies * p.count, int(scale * (recipe.stepped or p.dtype).nbytes(p.numel // p.count)))
+                for row in declared(self.training.network, recipe.setup)
+                if (p := row.parameter).trainable and not p.buffer
+            )
+            made = [self._make(size) for copies, size in sizes for _ in range(copies)]
         yield from made
         yield from ((key, 0) for key, _ in made)
 
@@ -75,7 +97,7 @@ class Script:
                 keys: dict[Storage, int] = {}
                 if flowing is not None:
                     keys[segment.tally.start] = flowing
-                yield from self._play(segment.tally.forward_events, keys, point)
+                yield from self._play(segment.tally.forward_events, keys, point, (segment.tally.forward_gemm, self.training.recipe.handles - 1))
                 flowing = keys.get(segment.tally.end)
                 stack.append((segment, keys))
         if flowing is not None:
@@ -90,7 +112,7 @@ class Script:
                     yield gradient, 0
                 else:
                     keys[segment.tally.incoming] = gradient
-            yield from self._play(segment.tally.backward_events, keys, course.points[segment.tower])
+            yield from self._play(segment.tally.backward_events, keys, course.points[segment.tower], (segment.tally.backward_gemm, 0))
             gradient = keys.get(segment.tally.outgoing) if segment.tally.outgoing is not None else None
         if gradient is not None:
             yield gradient, 0
@@ -100,8 +122,11 @@ class Script:
         yield from ((key, 0) for key in self.gradients)
         self.gradients = []
 
-    def _play(self, events: tuple, keys: dict[Storage, int], point: Point) -> Iterator[Event]:  # type: ignore[type-arg]
-        for event in events:
+    def _play(self, events: tuple[Change, ...], keys: dict[Storage, int], point: Point, product: tuple[int, int]) -> Iterator[Event]:
+        first_product, handles_left = product
+        for index, event in enumerate(events):
+            if index == first_product:
+                yield from self._workspace(handles_left)
             storage = event.storage
             if event.made:
                 if storage not in keys:
