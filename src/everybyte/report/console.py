@@ -12,12 +12,20 @@ PLAIN_WIDTH = 100
 """Columns when nobody watches: a file or a pipe."""
 
 
+class PipeConsole(Console):
+    """A console that leaves it to the command what to do when the reader of a pipe goes away."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise instead of ending the process with exit code 1, as rich does."""
+        raise BrokenPipeError
+
+
 def open_console(file: IO[str] | None = None) -> Console:
     """A console on `file` (standard output) that sends escape codes only to a terminal, and none under NO_COLOR or TERM=dumb."""
     target = file or sys.stdout
     on_terminal = target.isatty()
     styled = on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return Console(
+    return PipeConsole(
         file=target,
         force_terminal=styled,
         no_color=not styled,
