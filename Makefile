@@ -3,6 +3,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 EXAMPLES := $(wildcard examples/*.yaml)
+# An editable install has no bytecode yet: with it the first start is as quick as later ones.
+COMPILE := $(BIN)/python -m compileall -q src || true
 
 .PHONY: help demo test test-long lint bench bench-peers docs clean
 .DEFAULT_GOAL := help
@@ -16,10 +18,12 @@ $(BIN)/python:
 # A stamp says which set of packages the environment holds; it is renewed when the lists change.
 $(VENV)/.core: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet -e .
+	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@$(COMPILE)
 	@touch $@ $(VENV)/.core
 
 demo: $(VENV)/.core  ## installs, then answers three real jobs

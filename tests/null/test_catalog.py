@@ -294,7 +294,7 @@ def test_two_die_cards_are_counted_by_die() -> None:
 def test_every_model_file_is_used_and_parses() -> None:
     """Rows and files of the models correspond one to one, and the type of each row is that of its file."""
     rows = all_models()
-    assert {row.file for row in rows} == {f"models/{p.name}" for p in (DATA / "models").glob("*.json")}
+    assert {row.file for row in rows} == {f"models/{p.name}" for p in (Path(DATA) / "models").glob("*.json")}
     for row in rows:
         config = model_config(row.name)
         assert row.config_origin in {"verbatim-copy", "copy-with-edits", "reconstructed"}
@@ -303,7 +303,7 @@ def test_every_model_file_is_used_and_parses() -> None:
 
 def test_sources_speak_to_strangers() -> None:
     """Notes of the data use no internal ids or marks."""
-    text = (DATA / "gpus.csv").read_text() + (DATA / "models.csv").read_text()
+    text = (Path(DATA) / "gpus.csv").read_text() + (Path(DATA) / "models.csv").read_text()
     assert not re.search(r"S:smi|\bids? \d{6,}", text)
 
 

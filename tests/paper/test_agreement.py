@@ -75,7 +75,7 @@ def test_llama_parameters_and_cache_are_the_counted_ones() -> None:
     [("fp32", states.adam_fp32), ("bf16-mixed", states.adam_amp), ("bf16", states.adam_pure_16bit), ("bf16-master", states.adam_mixed)],
 )
 def test_states_are_the_adam_recipes(precision: str, equation: Any) -> None:
-    """Weights, gradients and states of the ledger are 16, 16, 8 and 16 bytes a parameter, but for what the allocator rounds up (512 B, and 1 MiB in a 16-bit embedding)."""
+    """Weights, gradients and states of the ledger are 16, 16, 8 and 16 bytes a parameter, but for rounding (1 MiB for the 16-bit embedding)."""
     job = {"model": "meta-llama/Llama-3.2-1B", "train": {"framework": "pytorch", "micro_batch": 1, "seq_len": 64, "precision": precision, "recompute": "full"}}
     answer = estimate(read_job(job))
     rows = [e for e in answer.worst.ledger if "optimizer" in e.phases and e.category in ("parameter", "gradient", "optimizer_state")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from os.path import join
 from typing import Any, NamedTuple
 
 from everybyte.catalog.names import DATA, fold, read_table, refuse_unknown
@@ -50,7 +51,8 @@ def find_model(name: str, path: str = "model") -> ModelRow:
 
 def model_config(name: str, path: str = "model") -> dict[str, Any]:
     """The config.json of the model called `name`, as a new dict. Raises as `find_model`."""
-    config: dict[str, Any] = json.loads((DATA / find_model(name, path).file).read_bytes())
+    with open(join(DATA, find_model(name, path).file), "rb") as file:
+        config: dict[str, Any] = json.load(file)
     return config
 
 

@@ -6,12 +6,12 @@ import csv
 import difflib
 import re
 from collections.abc import Mapping
-from pathlib import Path
+from os.path import dirname, join
 from typing import NoReturn
 
 from everybyte.basics.errors import BadInput
 
-DATA = Path(__file__).parent / "data"
+DATA = join(dirname(__file__), "data")
 """The folder of the catalogue's files; its README names the sources."""
 
 _WORD = re.compile(r"[a-z0-9]+")
@@ -33,7 +33,7 @@ def words(name: str) -> list[str]:
 
 def read_table(file: str) -> list[list[str]]:
     """Rows of a CSV file of the catalogue, the header first."""
-    with (DATA / file).open(encoding="utf-8", newline="") as lines:
+    with open(join(DATA, file), encoding="utf-8", newline="") as lines:
         return list(csv.reader(lines))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -106,10 +105,12 @@ def refuse(message: str) -> int:
 
 def unexpected(fault: Exception) -> str:
     """What to say of an exception that nobody raised on purpose. Shows the traceback if the environment asks for it."""
+    import traceback
+
     if os.environ.get(DEBUG) == "1":
         traceback.print_exception(fault)
     frame = traceback.extract_tb(fault.__traceback__)[-1]
-    place = f"{os.path.basename(frame.filename)}:{frame.lineno}"  # noqa: PTH119  # no pathlib for one name
+    place = f"{os.path.basename(frame.filename)}:{frame.lineno}"
     return f"a fault of everybyte itself: {type(fault).__name__}: {fault} ({place}). Please report it; {DEBUG}=1 shows the traceback"
 
 

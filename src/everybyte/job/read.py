@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from os import PathLike, fspath
-from pathlib import Path
+from os.path import splitext
 from typing import Any, NamedTuple
 
 import msgspec
@@ -75,7 +75,7 @@ def job_from_mapping(raw: dict[str, Any]) -> Job:
 def parse(text: str, source: str) -> RawJob:
     """The mapping of a text: JSON or TOML by the ending of `source`; without one JSON if it starts like an object of JSON, else YAML. Raises BadInput."""
     shown = "standard input" if source == STDIN else source
-    ending = Path(source).suffix.casefold()
+    ending = splitext(source)[1].casefold()
     is_json = ending == ".json" or (ending not in (".yaml", ".yml", ".toml") and text.lstrip().startswith('{"'))
     is_yaml = not is_json and ending != ".toml"
     if is_yaml:
@@ -105,7 +105,7 @@ def _text_of(source: str) -> str:
         if source == STDIN:
             data = sys.stdin.buffer.read(MOST_BYTES + 1)
         else:
-            with Path(source).open("rb") as file:
+            with open(source, "rb") as file:
                 data = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise BadInput(shown.replace("\x00", "\\0"), f"cannot be read: {error.strerror or error}") from None

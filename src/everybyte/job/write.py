@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -33,6 +32,8 @@ def job_to_text(job: Job, ending: str = ".yaml") -> str:
 
 def write_job(job: Job, path: str | PathLike[str]) -> None:
     """Writes the job to a .yaml, .yml or .json file. Raises BadInput if it cannot be written."""
+    from pathlib import Path
+
     target = Path(path)
     text = job_to_text(job, target.suffix.casefold())
     try:
