@@ -11,6 +11,8 @@ from everybyte.report.words import CATEGORY_STYLE, amount, spoken
 
 FULL, FREE, OVER = "█", "░", "▓"
 ASCII = {FULL: "#", FREE: ".", OVER: "!"}
+LEAST_SHARE = 50
+"""Parts below one in so many of what is used are not named."""
 OUTSIDE_STYLE = "bright_black"
 """Held by the allocator or the driver, and no tensor of the ledger."""
 
@@ -59,7 +61,7 @@ def _legend(answer: Answer, unit: str, width: int) -> Text:
     _, used = needed(answer)
     text = Text(no_wrap=True, overflow="ellipsis")
     for name, style, size in _parts(answer, used):
-        if size * 100 < used:
+        if size * LEAST_SHARE < used:
             continue
         word = f"{name} {amount(size, unit, 1)}"
         if text.cell_len + len(word) + 4 > width:

@@ -16,6 +16,10 @@ from everybyte.report.words import count
 from everybyte.textbook.formula import Formula
 
 
+LEAST_ROOM = 40
+"""Columns below which a summary is left out rather than cut to a few letters."""
+
+
 def show_table(console: Console, titles: Sequence[str], rows: Iterable[Sequence[Cell]], justify: str) -> None:
     """Prints rows below their titles."""
     head: list[Sequence[Cell]] = [[Text(title, style="bold") for title in titles]]
@@ -32,13 +36,13 @@ def show_gpus(console: Console, gpus: Sequence[Gpu]) -> None:
             _number(gpu.bandwidth_gb_s),
             _number(gpu.bf16_tflops or gpu.fp16_tflops),
             _number(gpu.fp8_tflops),
-            gpu.interconnect if gpu.interconnect != "none" else "",
-            gpu.compute_capability,
             str(gpu.launch_year),
+            gpu.compute_capability,
+            gpu.interconnect if gpu.interconnect != "none" else "",
         ]
         for gpu in gpus
     ]
-    titles = ("GPU", "usable GiB", "sold as GB", "GB/s", "16-bit TFLOPS", "fp8 TFLOPS", "link", "cc", "year")
+    titles = ("GPU", "usable GiB", "sold as GB", "GB/s", "16-bit TFLOPS", "fp8 TFLOPS", "year", "cc", "link")
     show_table(console, titles, rows, "lrrrrrlll")
 
 
@@ -74,7 +78,10 @@ def show_formulas(console: Console, formulas: Sequence[Formula]) -> None:
             console.print()
         console.print(Text(chapter, style="bold"))
         entries = [formula for formula in formulas if formula.chapter == chapter]
-        rows: list[list[Cell]] = [[entry.name, Text(entry.text, style="cyan"), Text(entry.summary, style="dim")] for entry in entries]
+        room = console.width - max(len(entry.name) + len(entry.text) for entry in entries)
+        rows: list[list[Cell]] = [
+            [entry.name, Text(entry.text, style="cyan"), Text(entry.summary if room > LEAST_ROOM else "", style="dim")] for entry in entries
+        ]
         console.print(columns(rows, "lll", console.width, indent=1))
 
 
