@@ -54,7 +54,8 @@ def defaults(train: Train, network: Network) -> Defaults:
     elif train.framework == "llama-factory":
         base = replace(base, framework="LLaMA-Factory", recompute="full", adapter_targets=("*",), reentrant=True)
     repeats = version < REPEATED_KV_UNTIL.get(network.family, (0,))
-    return replace(base, kernels=Kernels(repeat_kv=repeats))
+    # transformers 5 joined the experts of a layer into grouped products (integrations/moe.py); before, each was a module of its own
+    return replace(base, kernels=Kernels(repeat_kv=repeats, experts="grouped" if version >= (5, 0) else "loop"))
 
 
 def account(job: Job, network: Network, device: Device) -> Account:
