@@ -15,7 +15,6 @@ from everybyte.report.columns import Cell, columns
 from everybyte.report.words import count
 from everybyte.textbook.formula import Formula
 
-
 LEAST_ROOM = 40
 """Columns below which a summary is left out rather than cut to a few letters."""
 
