@@ -70,6 +70,8 @@ class Attention:
     dropout: float = 0.0
     out_dropout: float = 0.0
     names: tuple[str, str, str, str] = ("q_proj", "k_proj", "v_proj", "o_proj")
+    cached: bool = True
+    """Keys and values are stored for decoding; False in the towers of images."""
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, h) -> (n, h)."""
@@ -91,8 +93,9 @@ class Attention:
         if self.temperature:
             q = ops.cast(t, ops.mul(t, q, ops.made(t, "temperature", (QUERIES,), FP32)), q.dtype)
         mask = self._mask(t, x)
-        t.cache("kv", "key", (sizes.k_width,), window=self.window)
-        t.cache("kv", "value", (sizes.v_width,), window=self.window)
+        if self.cached:
+            t.cache("kv", "key", (sizes.k_width,), window=self.window)
+            t.cache("kv", "value", (sizes.v_width,), window=self.window)
         sinks = t.parameter("sinks", (Dim("a", self.heads),)) if self.sinks else None
         out = attend(
             t, q, k, v, sizes, dropout=self.dropout, softcap=self.softcap, sinks=sinks, wide=self.wide_softmax, window=self.window, bias=mask

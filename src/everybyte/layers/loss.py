@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from everybyte.basics.dtypes import FP32
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
-from everybyte.layers.size import SHIFTED_TOKENS, Dim, Size, flce_chunk
+from everybyte.layers.size import SEQUENCES, SHIFTED_TOKENS, Dim, Size, flce_chunk
 from everybyte.layers.tape import Made, Tape, Value
 
 
@@ -167,8 +167,16 @@ def logits_only(t: Tape, head: Head, x: Value) -> Value:
     return head.logits(t, x)
 
 
+def last_logits(t: Tape, head: Head, x: Value) -> Value:
+    """Generation: logits of the last position alone, copied to fp32 for the sampler (generation/utils.py)."""
+    last = ops.narrow(t, x, (SEQUENCES, *x.dims[1:]))
+    logits = head.logits(t, last)
+    t.hold(logits)
+    return ops.cast(t, logits, FP32)
+
+
 LOSSES: dict[str, Callable[[Tape, Head, Value], Value]] = {
     "hf": hf, "hf-outputs-alive": hf_outputs_alive, "hf-shifted": hf_shifted, "hf-rebound": hf_rebound, "foak-shifted": foak_shifted,
-    "foak-rebound": foak_rebound, "fused-linear": fused_linear, "cut": cut, "logits": logits_only,
+    "foak-rebound": foak_rebound, "fused-linear": fused_linear, "cut": cut, "logits": logits_only, "last-logits": last_logits,
 }  # fmt: skip
 """Implementations of the loss by the name that `Kernels.loss` holds."""

@@ -50,8 +50,7 @@ class MLA:
         latent, turn = self._latent(t, x)
         if self.turned:
             q, turn = self._turn(t, q, turn)
-        t.cache("kv", "latent", (Dim("r_kv", self.kv_rank),))
-        t.cache("kv", "rotary key", (Dim("d_r", self.rope),))
+        latent, turn = ops.remember(t, "latent", latent), ops.remember(t, "rotary key", turn)
         k, v = self._expand(t, latent, turn, sizes)
         if self.indexer is not None:
             with t.scope("indexer", q, k, v, q_latent):

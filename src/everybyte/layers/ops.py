@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everybyte.basics.dtypes import BOOL, FP32, INT64, DType
-from everybyte.layers.size import TOKENS, ZERO, Dim, Dims, Size, elements
+from everybyte.layers.size import B, TOKENS, ZERO, Axis, Dim, Dims, Size, elements
 from everybyte.layers.tape import Made, Tape, Value
 
 
@@ -234,3 +234,22 @@ def _covers(a: Dims, b: Dims) -> bool:
     """Whether shape a is at least as large as b in every axis product."""
     (count_a, axes_a), (count_b, axes_b) = elements(a), elements(b)
     return (len(axes_a), count_a) >= (len(axes_b), count_b)
+
+
+def remember(t: Tape, name: str, x: Value, *, window: int = 0) -> Value:
+    """Puts keys, values or latents of the new tokens x (n, w) into the layer's cache and gives back what attention reads.
+
+    A dynamic cache joins the past and the new tokens in a new tensor each time (transformers cache_utils.py DynamicLayer.update): in prefill
+    that is a copy of x, in decoding the whole past exists twice for a moment. The cache itself is counted beside the step.
+    """
+    t.cache("kv", name, x.dims[1:], window=window)
+    if t.setup.cache == "none":
+        return x
+    if t.setup.cache == "prefill":
+        out = t.given(name, x.dims, x.dtype)
+        t.step("cache", (x,), (out,))
+        return out
+    span = Dim("t", 1, (B, Axis("t", window)))
+    out = t.given(name, (span, *x.dims[1:]), x.dtype)
+    t.step("cache", (x,), (out,), scratch=Size.of(out.dims, out.dtype))
+    return out

@@ -93,6 +93,8 @@ class Setup:
     """One sequence: a broadcast of one KV head then stays a view."""
     past_window: bool = False
     """Sequences are longer than the sliding windows: SDPA then gets an explicit mask in the layers that have one."""
+    cache: Literal["none", "prefill", "decode"] = "none"
+    """Whether keys and values are stored (a whole prompt, or one more token behind a past), or only used."""
     dropout: float | None = None
     """Overrides the model's dropout rates; None keeps them."""
 
