@@ -38,6 +38,12 @@ def test_full_training_in_fp32_is_16_bytes_a_parameter() -> None:
         assert rows["weights"] + rows["gradients"] + rows["optimizer"] == 16 * LLAMA_31_8B.P
 
 
+def test_pure_16_bit_training_is_8_bytes_a_parameter() -> None:
+    """Without a master copy the moments have the type of the weights: 2 + 2 + 4 bytes a parameter."""
+    rows = sizes(job(train={"seq_len": 128, "precision": "bf16"}), LLAMA_31_8B)
+    assert rows["weights"] + rows["gradients"] + rows["optimizer"] == 8 * LLAMA_31_8B.P
+
+
 def test_eager_attention_keeps_the_scores() -> None:
     """Only attention that stores its score matrix pays the term with s twice."""
     train = {"micro_batch": 1, "seq_len": 4096, "precision": "bf16"}

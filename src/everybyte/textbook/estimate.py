@@ -31,19 +31,20 @@ class Outline(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """Bytes a parameter of weights, gradients and fp32 master copy."""
+    """Bytes a parameter of weights, gradients, fp32 master copy and one optimizer state."""
 
     weights: int
     grads: int
     master: int
+    state: int = 4
 
 
 RECIPES = {
     "fp32": Recipe(4, 4, 0),
     "bf16-mixed": Recipe(4, 4, 0),  # autocast: nothing that is stored becomes 16-bit
     "fp16-mixed": Recipe(4, 4, 0),
-    "bf16": Recipe(2, 2, 0),
-    "fp16": Recipe(2, 2, 0),
+    "bf16": Recipe(2, 2, 0, 2),  # states have the type of the weights
+    "fp16": Recipe(2, 2, 0, 2),
     "bf16-master": Recipe(2, 2, 4),
     "fp16-master": Recipe(2, 2, 4),
     "fp8": Recipe(2, 2, 4),  # fp8 is a format of the computation: weights stay 16-bit with a master copy
@@ -112,14 +113,19 @@ def _states(train: Train, model: Outline, gpus: int) -> list[Entry]:
     return [
         weights,
         _share("gradients", "gradient", _WITH_GRADIENTS, e=recipe.grads, P=trainable, D=D if stage >= 2 else 1),
-        _share("optimizer", "optimizer_state", _WITH_STATES, e=recipe.master + _moments(train), P=trainable, D=D if stage >= 1 else 1),
+        _share("optimizer", "optimizer_state", _WITH_STATES, e=recipe.master + _moments(train, recipe), P=trainable, D=D if stage >= 1 else 1),
     ]
 
 
 def _recipe(train: Train) -> Recipe:
     recipe = RECIPES[train.precision or "bf16-mixed"]
     given = train.dtypes or DTypes()
-    return Recipe(_width(given.weights, recipe.weights), _width(given.grads, recipe.grads), _width(given.master, recipe.master))
+    return Recipe(
+        weights=_width(given.weights, recipe.weights),
+        grads=_width(given.grads, recipe.grads),
+        master=_width(given.master, recipe.master),
+        state=_width(given.optimizer, recipe.state),
+    )
 
 
 def _width(name: str | None, default: int) -> int:
@@ -129,7 +135,7 @@ def _width(name: str | None, default: int) -> int:
     return 0 if name == "none" else dtype(name).block_bytes
 
 
-def _moments(train: Train) -> int:
+def _moments(train: Train, recipe: Recipe) -> int:
     """Bytes a parameter of the optimizer's states, without the master copy."""
     optimizer = train.optimizer or Optimizer()
     name = optimizer.name or "adamw"
@@ -137,8 +143,7 @@ def _moments(train: Train) -> int:
         return 2
     if name not in MOMENTS:
         raise Unsupported("train.optimizer.name", f"the textbook has no equation for {name!r}; it knows {', '.join(MOMENTS)} and adamw-8bit")
-    stored = optimizer.state_dtype or (train.dtypes.optimizer if train.dtypes else None)
-    return MOMENTS[name] * _width(stored, 4)
+    return MOMENTS[name] * _width(optimizer.state_dtype, recipe.state)
 
 
 def _packed(train: Train, model: Outline, ranks: int) -> Entry | None:
