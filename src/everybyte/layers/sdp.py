@@ -115,7 +115,9 @@ def _eager(
     if sinks is not None:
         weights = _softmax_with_sinks(t, scores, sinks)
     else:
-        weights = ops.cast(t, ops.softmax(t, scores, FP32 if wide else None), q.dtype)
+        weights = ops.softmax(t, scores, FP32 if wide else None)
+        t.drop(scores)
+        weights = ops.cast(t, weights, q.dtype)
     weights = ops.dropout(t, weights, rate)
     out = ops.matmul(t, weights, by_head(t, v), (q.dims[0], sizes.out_width))
     return ops.contiguous(t, out)

@@ -160,6 +160,10 @@ class Tape:
         """Keeps a value alive to the end of the network's forward."""
         value.storage.cached = True
 
+    def drop(self, *values: Value) -> None:
+        """A local variable held these values up to here; then its name was bound to something else."""
+        self.steps.append(Step("drop", self.path, values, (), ends=True))
+
     def pin(self, value: Value) -> None:
         """Keeps a value alive through backward: the caller still holds it."""
         self.pinned.append(value.storage)

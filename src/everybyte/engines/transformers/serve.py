@@ -1,0 +1,127 @@
+"""Accounts for inference with transformers: `generate` with a dynamic cache, or one forward pass over the prompt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everybyte.basics.dtypes import DTYPES, DType
+from everybyte.basics.errors import BadInput, Unsupported
+from everybyte.basics.origin import default_of, inferred
+from everybyte.engines.account import Account, Rank
+from everybyte.engines.registry import Device
+from everybyte.job import Job, Serve
+from everybyte.layers.network import Network
+from everybyte.layers.setup import AttentionKernel, Kernels, Packed, Setup
+from everybyte.layers.size import Batch
+from everybyte.rules.cache import Format, price
+from everybyte.rules.choices import Choices, versions
+from everybyte.rules.generation import Generation
+from everybyte.rules.quantization import FORMATS
+
+NAME = "transformers"
+DEFAULT_CONTEXT = 4096
+ATTENTION: dict[str, AttentionKernel] = {
+    "eager": "eager", "sdpa": "sdpa", "flash2": "flash", "flash3": "flash", "flash_attention_2": "flash", "flash_attention_3": "flash",
+}  # fmt: skip
+
+
+def account(job: Job, network: Network, device: Device) -> Account:
+    """The account of inference on one GPU."""
+    assert job.serve is not None
+    serve, choices = job.serve, Choices()
+    extra = serve.extra or {}
+    refuse_unknown(serve, extra)
+    weights, packed = weights_of(serve, network, choices)
+    context = choices.pick("serve.context", serve.context, min(network.max_positions or DEFAULT_CONTEXT, DEFAULT_CONTEXT), default_of(NAME))
+    sequences = choices.pick("serve.sequences", serve.sequences, 1, default_of(NAME))
+    attention = choices.pick("serve.attention", serve.attention, "sdpa", default_of(NAME))
+    if attention not in ATTENTION:
+        raise Unsupported("serve.attention", f"{attention!r} is not one of {', '.join(ATTENTION)}")
+    kind = format_of(serve, weights, choices)
+    new_tokens = new_tokens_of(extra, context)
+    one_pass = "use_cache" in extra
+    caches = bool(extra.get("use_cache", True))
+    if one_pass:
+        choices.assume("one forward pass over the whole context with the logits of all positions (extra.use_cache is given); without that key, generate()")
+    else:
+        choices.assume(f"the prompt has {context - new_tokens:,} tokens and generate() adds {new_tokens:,}; extra.new_tokens changes that")
+    version = versions(serve.version).get("transformers", (5, 24))
+    kernels = Kernels(attention=ATTENTION[attention], loss="logits" if one_pass else "last-logits", experts="grouped" if version >= (5, 0) else "loop")
+    setup = Setup(weights=weights, grad=False, trainable=(), packed=packed, kernels=kernels, single=sequences == 1)
+    length = context if one_pass else context - new_tokens
+    memory = encoder_tokens(network, extra)
+    bill = Generation(
+        network, setup, Batch(sequences, length, length, memory), Batch(sequences, 1, context, memory), kind, device.compute_capability,
+        caches=caches, decodes=not one_pass,
+    )  # fmt: skip
+    return Account((Rank(bill),), choices, figures=cache_figures(network, bill))
+
+
+def refuse_unknown(serve: Serve, extra: dict[str, Any]) -> None:
+    """Settings of other engines, and libraries that are not transformers."""
+    mesh = serve.mesh
+    if mesh is not None and any((v or 1) > 1 for v in (mesh.tp, mesh.pp, mesh.ep, mesh.dp, mesh.cp)):
+        raise Unsupported("serve.mesh", "inference over several GPUs is not answered yet; one GPU is")
+    if extra.get("library", NAME) != NAME:
+        raise Unsupported("serve.extra.library", f"{extra['library']!r} pipelines are not answered yet; single transformers models are")
+
+
+def weights_of(serve: Serve, network: Network, choices: Choices) -> tuple[DType, Packed | None]:
+    """(type of what is not packed, the packed format). Default: the checkpoint's own."""
+    given = serve.weights
+    word = choices.pick("serve.weights.format", given.format if given else None, network.dtype.name, inferred("the checkpoint's own type"))
+    compute = network.dtype if network.dtype.bits == 16 else DTYPES["bf16"]
+    if word in ("fp32", "bf16", "fp16"):
+        return DTYPES[word], None
+    if word not in FORMATS:
+        raise Unsupported("serve.weights.format", f"{word!r} is not answered for transformers; answered are bf16, fp16, fp32, {', '.join(sorted(FORMATS))}")
+    group = (given.group_size if given else None) or (128 if word in ("gptq", "awq") else 64)
+    bits = int(given.bits) if given and given.bits else 4
+    skip = ("lm_head", "embed_out", *((".gate", ".router") if word in ("gptq", "awq") else ()))
+    return compute, Packed(word, skip, group, double=bool(given and given.double), bits=bits)
+
+
+def format_of(serve: Serve, weights: DType, choices: Choices) -> Format:
+    """How the cache is stored."""
+    given = serve.kv_dtype
+    word = choices.pick("serve.kv_dtype", given.k if given else None, "auto", default_of(NAME))
+    if given is not None and given.v not in (None, given.k):
+        raise Unsupported("serve.kv_dtype.v", "transformers stores keys and values in the same format")
+    if word == "auto":
+        return Format(weights if weights.bits <= 32 else DTYPES["bf16"])
+    if word in ("bf16", "fp16", "fp32"):
+        return Format(DTYPES[word])
+    if word in ("int8", "int4"):
+        return Format(weights, bits=int(word[3:]))
+    raise Unsupported("serve.kv_dtype", f"{word!r} is not a cache of transformers; it has auto, bf16, fp16, fp32, int8 and int4")
+
+
+def new_tokens_of(extra: dict[str, Any], context: int) -> int:
+    """Tokens that are generated; the rest of the context is the prompt."""
+    value = extra.get("new_tokens", 1)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < max(context, 2):
+        raise BadInput("serve.extra.new_tokens", f"must be a whole number from 1 to the context ({context:,}) less 1, not {value!r}")
+    return value
+
+
+def encoder_tokens(network: Network, extra: dict[str, Any]) -> int:
+    """Positions of the encoder that cross-attention reads."""
+    stated = extra.get("encoder_tokens")
+    if isinstance(stated, int) and not isinstance(stated, bool) and stated > 0:
+        return stated
+    return max((tower.tokens_per_item for tower in network.towers), default=0)
+
+
+def cache_figures(network: Network, bill: Generation) -> dict[str, int]:
+    """Weights, and the cache's price."""
+    totals = bill.totals()
+    figures = {"weights": totals["load"], "static.allocated": totals["load"]}
+    if bill.caches:
+        batch = bill.last if bill.decodes else bill.prompt
+        cost = price(network, batch, bill.kind, windows=bill.decodes)
+        figures |= {"kv.bytes_per_token": cost.per_token, "kv.bytes": cost.all - cost.states}
+        if cost.windows:
+            figures["kv.swa_bytes"] = cost.windows
+        if cost.states:
+            figures["state.bytes"] = cost.states
+    return figures

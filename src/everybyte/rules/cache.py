@@ -1,0 +1,137 @@
+"""What a network remembers of each sequence: keys and values by token, windows, recurrent states, cross-attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from everybyte.basics.dtypes import BF16, DType
+from everybyte.basics.units import ceil_div
+from everybyte.layers.network import Network, write
+from everybyte.layers.size import Batch, elements
+from everybyte.layers.tape import Cache
+from everybyte.ledger.build import Line, Text
+from everybyte.models.count import DECLARE, parts
+
+SOURCE = "what each layer declares as its cache; transformers cache_utils.py"
+
+
+class Store(NamedTuple):
+    """The caches of one piece of the network, in elements."""
+
+    label: str
+    copies: int
+    caches: tuple[Cache, ...]
+
+
+@lru_cache(maxsize=256)
+def stores(network: Network) -> tuple[Store, ...]:
+    """All pieces that remember something."""
+    found = []
+    for part in parts(network):
+        caches = write(part.layer, DECLARE, part.dims, BF16).caches
+        if caches:
+            found.append(Store(part.label, part.copies, caches))
+    return tuple(found)
+
+
+class Format(NamedTuple):
+    """How cached numbers are stored: bytes of `elements` numbers for one sequence's part of one layer."""
+
+    dtype: DType
+    bits: int = 0
+    """Of a quantised cache; 0: plain numbers."""
+    group: int = 64
+    residual: int = 128
+    """The newest tokens stay plain (transformers QuantizedLayer)."""
+
+    def nbytes(self, width: int, tokens: int, sequences: int) -> int:
+        """Bytes of `tokens` tokens of `width` numbers each, for all sequences."""
+        if not self.bits:
+            return self.dtype.nbytes(width * tokens) * sequences
+        plain = min(tokens, self.residual)
+        packed = width * (tokens - plain)
+        # each group of numbers has a scale and a zero point in the plain type
+        quantised = ceil_div(packed * self.bits, 8) + 2 * self.dtype.nbytes(ceil_div(packed, self.group))
+        return (self.dtype.nbytes(width * plain) + quantised) * sequences
+
+
+def tokens_kept(cache: Cache, batch: Batch, windows: bool) -> int:
+    """Tokens that a cache holds for one sequence."""
+    if cache.kind == "cross":
+        return batch.m
+    if cache.window and windows:
+        return min(batch.t, cache.window)
+    return batch.t
+
+
+def cache_bytes(store: Store, batch: Batch, kind: Format, *, windows: bool, wanted: Callable[[Cache], bool] = lambda cache: True) -> int:
+    """Bytes of one piece's caches. `windows`: only what a window still reads is kept."""
+    total = 0
+    for cache in store.caches:
+        if not wanted(cache):
+            continue
+        width = elements(cache.dims)[0]
+        if cache.kind == "state":
+            total += (cache.dtype or kind.dtype).nbytes(width) * batch.b
+        else:
+            form = Format(cache.dtype) if cache.dtype is not None else kind
+            total += form.nbytes(width, tokens_kept(cache, batch, windows), batch.b)
+    return total * store.copies
+
+
+def cache_lines(network: Network, batch: Batch, kind: Format, *, windows: bool) -> Iterator[Line]:
+    """One line for keys and values and one for recurrent states of each piece."""
+    for store in stores(network):
+        for name, category, wanted in (
+            ("kv_cache", "kv_cache", lambda c: c.kind != "state"),
+            ("state", "state", lambda c: c.kind == "state"),
+        ):
+            size = cache_bytes(store, batch, kind, windows=windows, wanted=wanted)
+            members = tuple(c for c in store.caches if wanted(c))
+            if size:
+                yield Line(f"{name}/{store.label}", category, size, lambda m=members, c=store.copies: _text(m, c, batch, kind, windows), SOURCE)  # type: ignore[arg-type,misc]
+
+
+def _text(caches: tuple[Cache, ...], copies: int, batch: Batch, kind: Format, windows: bool) -> Text:
+    terms: dict[str, int] = {}
+    symbols = {"b": batch.b, "t": batch.t}
+    for cache in caches:
+        count, _ = elements(cache.dims)
+        width = "·".join(d.letter for d in cache.dims) or str(count)
+        if cache.kind == "state":
+            span = ""
+        elif cache.kind == "cross":
+            span, symbols["m"] = "m·", batch.m
+        elif cache.window and windows:
+            span, symbols["w"] = "min(t, w)·", cache.window
+        else:
+            span = "t·"
+        size = "e_q" if kind.bits and cache.dtype is None else str((cache.dtype or kind.dtype).block_bytes)
+        key = f"{size}·{span}{width}"
+        terms[key] = terms.get(key, 0) + 1
+        symbols.update({d.letter: d.size for d in cache.dims})
+    body = " + ".join(key if n == 1 else f"{n}·{key}" for key, n in terms.items())
+    return Text(f"{copies}·b·({body})", symbols)
+
+
+class Price(NamedTuple):
+    """Bytes of a cache by kind, for one sequence or token."""
+
+    per_token: int
+    """One more token of one sequence, layers with windows left out once they are full."""
+    windows: int
+    states: int
+    all: int
+
+
+def price(network: Network, batch: Batch, kind: Format, *, windows: bool) -> Price:
+    """Cache figures at a batch: growth by a token, sliding-window part, recurrent states, everything."""
+    found = stores(network)
+    plain = Format(kind.dtype, kind.bits, kind.group, 0)
+    one = Batch(1, 1, 1, 0)
+    token = sum(cache_bytes(s, one, plain, windows=False, wanted=lambda c: c.kind == "kv") for s in found)
+    window = sum(cache_bytes(s, batch, kind, windows=windows, wanted=lambda c: c.window > 0) for s in found)
+    states = sum(cache_bytes(s, batch, kind, windows=windows, wanted=lambda c: c.kind == "state") for s in found)
+    return Price(token, window, states, sum(cache_bytes(s, batch, kind, windows=windows) for s in found))
