@@ -19,8 +19,11 @@ def pixels(down: int, up: int = 1) -> Dim:
 def conv(
     t: Tape, x: Value, leaf: str, out: int, kernel: tuple[int, ...], to: Dim | None = None, *, bias: bool = True, groups: int = 1, channels: int = 0
 ) -> Value:
-    """A convolution: x (n, C) -> (`to`, out); `channels` where x is not written as (n, C). Its backward is one function, so autograd keeps x and the weight whenever any gradient is asked for
-    (derivatives.yaml convolution: no test of which). Autocast casts x and the weight."""
+    """A convolution: x (n, C) -> (`to`, out); `channels` where x is not written as (n, C).
+
+    Its backward is one function, so autograd keeps x and the weight whenever any gradient is asked for (derivatives.yaml convolution makes no
+    test of which). Autocast casts x and the weight.
+    """
     with t.scope(leaf):
         width = Dim("C", out)
         inside = Dim("C", (channels or x.dims[-1].size) // groups)

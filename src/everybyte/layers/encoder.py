@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
@@ -54,14 +55,22 @@ class Pooler:
     leaf: str = "pooler.dense"
     norm: str = ""
     """Name of a LayerNorm before it."""
+    norm_after: bool = False
+    """The norm sees the chosen token only."""
     activation: bool = True
     bias: bool = True
+    scalar: str = ""
+    """Name of a single number that is learned beside it (CLIP's temperature)."""
 
     def forward(self, t: Tape, x: Value) -> Value:
         """The first token of each sequence, projected."""
-        if self.norm:
+        if self.norm and not self.norm_after:
             x = layer_norm(t, x, self.norm)
         first = ops.narrow(t, x, (SEQUENCES, x.dims[-1]))
+        if self.norm and self.norm_after:
+            first = layer_norm(t, first, self.norm)
+        if self.scalar:
+            t.parameter(self.scalar, ())
         pooled = linear(t, first, self.leaf, Dim("h", self.out), bias=self.bias) if self.leaf else first
         return ops.unary(t, "tanh", pooled, keeps="output") if self.activation else pooled
 
@@ -78,3 +87,28 @@ class MaskedHead:
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, h) -> (n, h)."""
         return layer_norm(t, activate(t, linear(t, x, self.dense, Dim("h", self.hidden), bias=True), self.activation), self.norm)
+
+
+@dataclass(frozen=True, slots=True)
+class PooledNorm:
+    """A LayerNorm of the first token alone; the hidden states go on as they are (CLIP's image encoder inside a language model)."""
+
+    leaf: str
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """x (n, h) -> the same x."""
+        layer_norm(t, ops.narrow(t, x, (SEQUENCES, x.dims[-1])), self.leaf)
+        return x
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Layers one after the other."""
+
+    layers: tuple[Any, ...]
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """x -> what the last layer returns."""
+        for layer in self.layers:
+            x = layer.forward(t, x)
+        return x

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from everybyte.basics.dtypes import FP32, INT64
 from everybyte.layers import ops
@@ -19,6 +20,11 @@ from everybyte.layers.tape import Tape, Value
 def image(channels: int, height: int, width: int) -> Dims:
     """(b, C·H·W): an image of a fixed size for each item."""
     return (SEQUENCES, Dim("C·H·W", channels * height * width))
+
+
+def cut(channels: int, patch: tuple[int, ...]) -> Dims:
+    """(n, C·patch): patches of images of any size."""
+    return (TOKENS, Dim("C·p²", channels * prod(patch)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,12 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "t5": ("T5ForConditionalGeneration", "T5Model", "T5EncoderModel", "MT5ForConditionalGeneration", "MT5Model", "MT5EncoderModel"),
     "whisper": ("WhisperForConditionalGeneration", "WhisperModel"),
     "vit": ("ViTModel", "ViTForImageClassification"),
+    "clip": ("CLIPModel", "CLIPTextModel", "CLIPTextModelWithProjection"),
+    "llava": ("LlavaForConditionalGeneration", "Mistral3ForConditionalGeneration", "Gemma3ForConditionalGeneration"),
+    "qwen_vl": (
+        "Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration", "Qwen3VLForConditionalGeneration",
+        "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
+    ),
     "mixtral": ("MixtralForCausalLM",),
     "qwen_moe": ("Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM"),
     "olmoe": ("OlmoeForCausalLM",),
