@@ -3,7 +3,7 @@
 An attribute that is None was not given. That is not the same as its default: the engines fill defaults in and record where each came from.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: msgspec reads every annotation of this file, and evaluating them as text would take two milliseconds of each start.
 
 from typing import Annotated, Any, Literal
 
