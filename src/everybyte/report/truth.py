@@ -13,7 +13,7 @@ from everybyte.report.columns import Cell, columns
 
 def show_truth(console: Console, summaries: Sequence[Summary], whole: Summary, textbook: dict[tuple[str, str], Summary] | None) -> None:
     """Prints a row for each group and figure and one for all; `textbook` adds the errors of the textbook equations on the same records."""
-    titles = ["group", "figure", "answered", "median", "p90", "bias", "in range", *(["textbook median", "p90"] if textbook is not None else [])]
+    titles = ["group", "figure", "answered", "median", "p90", "bias", "in range", *(["textbook", "its p90"] if textbook is not None else [])]
     rows: list[list[Cell]] = [[Text(title, style="bold") for title in titles]]
     for summary in [*summaries, whole]:
         row: list[Cell] = [summary.group, summary.figure, f"{summary.answered}/{summary.asked}", _percent(summary.median), _percent(summary.p90)]
