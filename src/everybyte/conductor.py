@@ -7,8 +7,9 @@ from typing import Any
 from everybyte.allocator.reserved import peak_reserved
 from everybyte.basics.errors import BadInput
 from everybyte.catalog.gpus import find_gpu
+from everybyte.catalog.ranges import interval
 from everybyte.engines.account import Account, Rank
-from everybyte.engines.registry import Device, account
+from everybyte.engines.registry import Device, account, folder_of
 from everybyte.job import CustomGpu, Job, job_to_dict, read_job
 from everybyte.layers.network import Network
 from everybyte.ledger.answer import Answer, HardwareFacts, ModelFacts, RankAnswer
@@ -28,15 +29,13 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
     """
     job = job if isinstance(job, Job) else read_job(job)
     network, device, found = _account(job)
-    from everybyte.measure.ranges import ranges
-
     ranks = tuple(_rank_answer(rank, found, device) for rank in found.ranks)
     worst = max(ranks, key=lambda r: r.figures.get("peak.device", 0))
     figures = {**worst.figures, **found.figures}
     given = {k: int(v) for k, v in (job.given or {}).items() if k in figures}
     figures.update(given)
     capacity = device.capacity
-    needed = figures.get("peak.device", 0) - CONTEXT_BYTES
+    needed = figures.get("peak.device", 0)
     return Answer(
         name=job.name or "",
         job=_filled_in(job, found),
@@ -46,15 +45,22 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
             layers=network.layers,
         ),
         hardware=HardwareFacts(gpu=device.name, capacity=capacity) if capacity else None,
-        fits=needed <= capacity - CONTEXT_BYTES if capacity else None,
-        headroom=capacity - CONTEXT_BYTES - needed if capacity else None,
+        fits=needed <= capacity if capacity else None,
+        headroom=capacity - needed if capacity else None,
         figures=figures,
-        range=ranges(job, figures),
+        range=_ranges(job, figures, given),
         ranks=ranks,
         host={},
         assumptions=tuple(found.choices.assumptions),
         warnings=tuple([*found.choices.warnings, *(f"{key} is the given value, not the computed one" for key in given)]),
     )  # fmt: skip
+
+
+def _ranges(job: Job, figures: dict[str, int], given: dict[str, int]) -> dict[str, tuple[int, int]]:
+    """The interval of each figure; a given figure has none."""
+    section, engine = folder_of(job)
+    found = {name: interval(value, name, section, engine) for name, value in figures.items() if name not in given}
+    return {name: ends for name, ends in found.items() if ends is not None}
 
 
 def headline(job: Job | dict[str, Any] | str) -> dict[str, int]:

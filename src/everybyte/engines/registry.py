@@ -28,16 +28,22 @@ class Device(NamedTuple):
     compute_capability: str
 
 
-def account(job: Job, network: Network, device: Device) -> Account:
-    """Lets the engine of a job account for it. Raises Unsupported for one that is not answered yet."""
+def folder_of(job: Job) -> tuple[str, str]:
+    """(`train` or `serve`, folder) of a job. Raises Unsupported for a framework or engine that is not answered yet."""
     if job.train is not None:
-        name, table, path, module = job.train.framework or "pytorch", TRAIN, "train.framework", "train"
+        section, name, table, path = "train", job.train.framework or "pytorch", TRAIN, "train.framework"
     else:
         assert job.serve is not None
-        name, table, path, module = job.serve.engine or "transformers", SERVE, "serve.engine", "serve"
+        section, name, table, path = "serve", job.serve.engine or "transformers", SERVE, "serve.engine"
     folder = table.get(name)
     if folder is None:
         raise Unsupported(path, f"{name!r} is not answered yet; answered are {', '.join(sorted(table))}")
-    engine: Any = import_module(f"everybyte.engines.{folder}.{module}")
+    return section, folder
+
+
+def account(job: Job, network: Network, device: Device) -> Account:
+    """Lets the engine of a job account for it. Raises Unsupported for one that is not answered yet."""
+    section, folder = folder_of(job)
+    engine: Any = import_module(f"everybyte.engines.{folder}.{section}")
     found: Account = engine.account(job, network, device)
     return found

@@ -1,0 +1,48 @@
+"""How far measured runs lie from predictions, by figure and kind of job: the intervals that answers state.
+
+`data/ranges.json` is written by `everybyte.measure.learn` from the measured runs that ship with the package.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+
+class Spread(NamedTuple):
+    """Measured over predicted: 9 of 10 measured runs of this kind lie between `low` and `high`."""
+
+    low: float
+    high: float
+    runs: int
+    groups: int
+
+
+def kinds(section: str, engine: str) -> tuple[str, ...]:
+    """Keys of the table for a job, the closest kind first: `train/litgpt`, then `train`."""
+    return f"{section}/{engine}", section
+
+
+@cache
+def _table() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(files("everybyte.catalog").joinpath("data/ranges.json").read_text(encoding="utf-8"))
+    return found
+
+
+def spread(figure: str, section: str, engine: str) -> Spread | None:
+    """The spread of a figure for a kind of job, or None where no measured run tells."""
+    rows = _table().get(figure, {})
+    for kind in kinds(section, engine):
+        if kind in rows:
+            return Spread(**rows[kind])
+    return None
+
+
+def interval(predicted: int, figure: str, section: str, engine: str) -> tuple[int, int] | None:
+    """The bytes between which the measured value is expected 9 times of 10."""
+    found = spread(figure, section, engine)
+    if found is None:
+        return None
+    return int(predicted * found.low), int(predicted * found.high)

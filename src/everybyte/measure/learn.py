@@ -1,0 +1,116 @@
+"""Learns the intervals of answers from the measured runs: `python -m everybyte.measure.learn` writes catalog/data/ranges.json.
+
+Runs of one group share their machine, their script and often their faults, so each group counts once, however many rows it has. An interval
+holds 9 of 10 of the groups' residuals, and is widened until, learnt without a group, it would have held 9 of 10 of the runs of that group:
+what a new kind of run meets is a table that never saw it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from everybyte.basics.errors import Unsupported
+from everybyte.catalog.ranges import kinds
+from everybyte.conductor import estimate
+from everybyte.engines.registry import folder_of
+from everybyte.job import read_job
+from everybyte.measure.accuracy import Comparison, Wanted, compare
+from everybyte.measure.truth import load_records
+
+SHARE = 0.9
+FEWEST_GROUPS = 2
+TARGET = Path(__file__).parents[1] / "catalog" / "data" / "ranges.json"
+Residuals = dict[str, list[float]]
+"""group -> measured over predicted."""
+
+
+def residuals() -> dict[tuple[str, str], Residuals]:
+    """(figure, kind) -> residuals by group, over all records that are answered."""
+    found: dict[tuple[str, str], Residuals] = {}
+    wanted = Wanted(lambda _: True, lambda _: True)
+    for record in load_records():
+        try:
+            section, engine = folder_of(read_job(record["job"]))
+        except Unsupported:
+            continue
+        for row in compare(record, wanted, estimate):
+            ratio = _ratio(row)
+            if ratio is None:
+                continue
+            for kind in kinds(section, engine):
+                found.setdefault((row.figure, kind), {}).setdefault(row.group, []).append(ratio)
+    return found
+
+
+def _ratio(row: Comparison) -> float | None:
+    """Measured over predicted, where the rounding of the printed figure does not already cover the difference."""
+    if not row.predicted or row.error is None or row.measured <= 0:
+        return None
+    return 1.0 if row.error == 0 else row.measured / row.predicted
+
+
+def quantiles(groups: Residuals) -> tuple[float, float]:
+    """The middle 9 tenths of the residuals, each group with the same weight."""
+    weighted = sorted((value, 1 / len(values)) for values in groups.values() for value in values)
+    whole = sum(weight for _, weight in weighted)
+    tail = (1 - SHARE) / 2 * whole
+
+    def at(position: float) -> float:
+        seen = 0.0
+        for value, weight in weighted:
+            seen += weight
+            if seen >= position:
+                return value
+        return weighted[-1][0]
+
+    return at(tail), at(whole - tail)
+
+
+def widened(interval: tuple[float, float], factor: float) -> tuple[float, float]:
+    """Both ends moved away from 1 by a factor; an interval always holds the prediction itself."""
+    low, high = min(interval[0], 1.0), max(interval[1], 1.0)
+    return max(1 - (1 - low) * factor, 0.0), 1 + (high - 1) * factor
+
+
+def learn(groups: Residuals) -> tuple[float, float] | None:
+    """The interval of a kind, or None where there are too few groups to test it on one that was left out."""
+    if len(groups) < FEWEST_GROUPS:
+        return None
+    without = {name: quantiles({k: v for k, v in groups.items() if k != name}) for name in groups}
+    factor = 1.0
+    while factor < 64 and _coverage(groups, without, factor) < SHARE:
+        factor *= 1.1
+    return widened(quantiles(groups), factor)
+
+
+def _coverage(groups: Residuals, without: dict[str, tuple[float, float]], factor: float) -> float:
+    """Share of all runs that lie inside the interval that was learnt without their group."""
+    inside = total = 0
+    for name, values in groups.items():
+        low, high = widened(without[name], factor)
+        inside += sum(low <= v <= high for v in values)
+        total += len(values)
+    return inside / total
+
+
+def table(found: Iterable[tuple[tuple[str, str], Residuals]]) -> dict[str, dict[str, dict[str, Any]]]:
+    """figure -> kind -> interval with the number of runs and groups behind it."""
+    rows: dict[str, dict[str, dict[str, Any]]] = {}
+    for (figure, kind), groups in sorted(found):
+        interval = learn(groups)
+        if interval is not None:
+            runs = sum(len(v) for v in groups.values())
+            rows.setdefault(figure, {})[kind] = {"low": round(interval[0], 4), "high": round(interval[1], 4), "runs": runs, "groups": len(groups)}
+    return rows
+
+
+def main() -> None:
+    """Writes the table."""
+    TARGET.write_text(json.dumps(table(residuals().items()), indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
