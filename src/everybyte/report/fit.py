@@ -26,6 +26,8 @@ def show_fit(console: Console, result: FitResult, unit: str = "GiB") -> None:
         shown = ", ".join(f"{hole:,}" for hole in result.holes[:MOST_HOLES]) + (" ..." if len(result.holes) > MOST_HOLES else "")
         side = "larger" if result.smallest else "smaller"
         console.print(Text(f"  not every {side} value fits: {shown} {'do' if len(result.holes) > 1 else 'does'} not", style="yellow"))
+    for warning in result.answer.warnings if result.answer is not None else ():
+        console.print(Text(f"  {warning}", style="yellow"), soft_wrap=True)
     console.print(Text(f"  {result.tried} values tried", style="dim"))
 
 
