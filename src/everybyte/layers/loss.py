@@ -36,10 +36,9 @@ class Head:
         """x (n, h) -> logits (n, V)."""
         width = Dim("V", self.vocab)
         if self.tied:
-            t.path = self.leaf
-            weight = t.parameter("weight", (width, x.dims[-1]), tied=True)
-            logits = ops.linear(t, x, weight, t.parameter("bias", (width,)) if self.bias else None, width)
-            t.path = ""
+            with t.scope(self.leaf):
+                weight = t.parameter("weight", (width, x.dims[-1]), tied=True)
+                logits = ops.linear(t, x, weight, t.parameter("bias", (width,)) if self.bias else None, width)
         else:
             logits = linear(t, x, self.leaf, width, bias=self.bias)
         if self.scaled:
@@ -134,9 +133,8 @@ def fused_linear(t: Tape, head: Head, x: Value) -> Value:
     with t.scope("loss", x):
         width, chunk = Dim("V", head.vocab), flce_chunk(head.vocab, head.hidden)
         x = ops.autocast(t, x)
-        t.path = head.leaf
-        weight = ops.autocast(t, t.parameter("weight", (width, x.dims[-1]), tied=head.tied))
-        t.path = "loss"
+        with t.scope(head.leaf):
+            weight = ops.autocast(t, t.parameter("weight", (width, x.dims[-1]), tied=head.tied))
         out = t.new("loss", (), FP32, x.grad)
         grad_x = t.new("gradient of input", x.dims, x.dtype, False)
         made = [Made(x, None, into=grad_x.storage)]
@@ -153,9 +151,8 @@ def fused_linear(t: Tape, head: Head, x: Value) -> Value:
 def cut(t: Tape, head: Head, x: Value) -> Value:
     """Cut cross entropy: no logits in memory, a log-sum-exp a row; backward makes the gradients (apple/ml-cross-entropy)."""
     with t.scope("loss", x):
-        t.path = head.leaf
-        weight = t.parameter("weight", (Dim("V", head.vocab), x.dims[-1]), tied=head.tied)
-        t.path = "loss"
+        with t.scope(head.leaf):
+            weight = t.parameter("weight", (Dim("V", head.vocab), x.dims[-1]), tied=head.tied)
         out = t.new("loss", (), FP32, x.grad)
         lse = t.new("logsumexp", x.dims[:-1], FP32, False)
         t.step("cut_cross_entropy", (x, weight), (out, lse), saved=(x, lse))

@@ -117,6 +117,19 @@ class Script:
         if gradient is not None:
             yield gradient, 0
 
+    def make_gradients(self) -> Iterator[Event]:
+        """Gradients of all trained tensors, where an earlier micro-batch made them; they are there once."""
+        if self.gradients:
+            return
+        recipe = self.training.recipe
+        for row in declared(self.training.network, recipe.setup):
+            p = row.parameter
+            if p.trainable and not p.buffer:
+                for _ in range(row.copies * p.count):
+                    key, size = self._make((recipe.gradient or p.dtype).nbytes(p.numel // p.count))
+                    self.gradients.append(key)
+                    yield key, size
+
     def free_gradients(self) -> Iterator[Event]:
         """zero_grad(set_to_none=True)."""
         yield from ((key, 0) for key in self.gradients)
@@ -144,8 +157,11 @@ def script(training: Training, steps: int = 2) -> Iterator[Event]:
     writer = Script(training)
     yield from writer.load()
     for index in range(steps):
+        if training.recipe.gradients_live == "always":
+            yield from writer.make_gradients()
         yield from writer.forward_backward()
         if index == 0:
             yield from writer.states()
         yield from writer.step_temporaries()
-        yield from writer.free_gradients()
+        if not training.recipe.gradients_between:
+            yield from writer.free_gradients()
