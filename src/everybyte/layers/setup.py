@@ -29,6 +29,8 @@ class Kernels:
     """Name of a loss in `layers.loss.LOSSES`."""
     lora: Literal["peft", "fused"] = "peft"
     experts: Literal["grouped", "loop"] = "grouped"
+    scan: Literal["eager", "fused"] = "eager"
+    """State-space and linear-attention layers: plain operations as transformers writes them, or the kernels of mamba-ssm, causal-conv1d and fla."""
     repeat_kv: bool = False
     """Keys and values are repeated to all heads before a fused attention call."""
     masked: bool = False
