@@ -123,6 +123,26 @@ def test_flags_make_the_job_that_a_file_would(tmp_path: Path, capsys: pytest.Cap
     assert json_lines(capsys) == from_flags
 
 
+@pytest.mark.parametrize(
+    ("flags", "rank", "packed"),
+    [
+        (["--lora", "16", "--qlora"], 16, True),
+        (["--qlora", "--lora", "16"], 16, True),
+        (["--qlora", "16"], 16, True),
+        (["--lora"], None, False),
+        (["--lora=8"], 8, False),
+    ],
+)
+def test_adapter_flags_with_and_without_a_rank(flags: list[str], rank: int | None, packed: bool, tmp_path: Path) -> None:
+    """--lora and --qlora go together, and either may leave the rank to the other or to the framework."""
+    saved = tmp_path / "job.yaml"
+    run(["train", "meta-llama/Llama-3.2-1B", *flags, "--micro-batch", "1", "--seq-len", "64", "--save", str(saved), "--json"])
+    train = read_job(saved).train
+    assert train is not None
+    assert train.adapter is not None
+    assert (train.adapter.kind, train.adapter.rank, train.quantization is not None) == ("lora", rank, packed)
+
+
 def test_set_reaches_every_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """--set takes YAML values for keys that have no flag."""
     saved = tmp_path / "job.json"

@@ -13,7 +13,10 @@ from everybyte.cli.progress import Progress
 
 
 class Terminal(io.StringIO):
+    """A stream that says it is watched."""
+
     def isatty(self) -> bool:
+        """Somebody watches."""
         return True
 
 

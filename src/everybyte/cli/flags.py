@@ -15,12 +15,16 @@ from everybyte.job import Job, RawJob
 
 
 class Flag(NamedTuple):
-    """A flag and the key that it sets. `implies` sets further keys, unless other flags do."""
+    """A flag and the key that it sets. `implies` sets further keys, unless other flags do; with them the value may be left out."""
 
     name: str
     path: str
     help: str = ""
     implies: tuple[tuple[str, str], ...] = ()
+
+
+UNSAID = -1
+"""Value of a flag that was given without one: only what it implies is set."""
 
 
 HARDWARE = (
@@ -47,9 +51,9 @@ TRAIN = (
     Flag("--optimizer-dtype", "train.optimizer.state_dtype", "Format of the optimizer's states."),
     Flag("--optimizer-in-backward", "train.optimizer.in_backward"),
     Flag("--paged", "train.optimizer.paged", "Optimizer states may move to the host."),
-    Flag("--lora", "train.adapter.rank", "LoRA of this rank.", (("train.adapter.kind", "lora"),)),
-    Flag("--qlora", "train.adapter.rank", "LoRA of this rank over NF4 weights.", (("train.adapter.kind", "lora"), ("train.quantization.format", "nf4"))),
-    Flag("--dora", "train.adapter.rank", "DoRA of this rank.", (("train.adapter.kind", "dora"),)),
+    Flag("--lora", "train.adapter.rank", "LoRA, of this rank.", (("train.adapter.kind", "lora"),)),
+    Flag("--qlora", "train.adapter.rank", "LoRA, of this rank, over NF4 weights.", (("train.adapter.kind", "lora"), ("train.quantization.format", "nf4"))),
+    Flag("--dora", "train.adapter.rank", "DoRA, of this rank.", (("train.adapter.kind", "dora"),)),
     Flag("--adapter", "train.adapter.kind"),
     Flag("--lora-alpha", "train.adapter.alpha"),
     Flag("--targets", "train.adapter.targets", "Module names with commas between, or all-linear."),
@@ -158,6 +162,8 @@ def _option(flag: Flag) -> Callable[[Command], Command]:
     text = " ".join(filter(None, (flag.help, f"One of {', '.join(kind.words)}." if kind.words and not kind.is_list else "")))
     if kind.is_switch:
         return click.option(f"{flag.name}/--no-{flag.name.removeprefix('--')}", _parameter(flag), default=None, help=text or None)
+    if flag.implies:
+        return click.option(flag.name, _parameter(flag), type=kind.click_type, is_flag=False, flag_value=UNSAID, default=None, metavar="[N]", help=text)
     metavar = "WORD" if kind.words or kind.is_list else "TEXT" if kind.click_type is click.STRING else "N"
     return click.option(flag.name, _parameter(flag), type=kind.click_type, default=None, metavar=metavar, help=text or None)
 
@@ -172,11 +178,13 @@ def raw_job(purpose: str, model: str, flags: Sequence[Flag], given: dict[str, An
     set_by: dict[str, str] = {}
     chosen = [flag for flag in flags if given[_parameter(flag)] is not None]
     for flag in chosen:
+        value = given[_parameter(flag)]
+        if value == UNSAID and flag.implies:
+            continue
         if flag.path in set_by:
             raise BadInput(flag.name, f"sets {flag.path}, and so does {set_by[flag.path]}")
         set_by[flag.path] = flag.name
-        value = given[_parameter(flag)]
-        _set(raw, flag.path, [word.strip() for word in value.split(",")] if kind_of(flag.path).is_list and value not in kind_of(flag.path).words else value)
+        _set(raw, flag.path, _written(value, kind_of(flag.path)))
     for flag in chosen:
         for path, word in flag.implies:
             if path not in set_by:
@@ -187,6 +195,11 @@ def raw_job(purpose: str, model: str, flags: Sequence[Flag], given: dict[str, An
             raise BadInput("--set", f"{setting!r} is not of the form KEY=VALUE")
         _set(raw, path, _value(value))
     return RawJob(raw, lambda path: _flag_for(path, set_by))
+
+
+def _written(value: Any, kind: Kind) -> Any:
+    """Lists are written with commas between; a word that stands for a whole list stays a word."""
+    return [word.strip() for word in value.split(",")] if kind.is_list and value not in kind.words else value
 
 
 def _flag_for(path: str, set_by: dict[str, str]) -> str:
