@@ -132,6 +132,7 @@ def run_backward(tape: Tape, output: Value, gradient: Storage | None, living: _L
         for storage in step.saved:
             owners[storage] = owners.get(storage, 0) + 1
     arrived: dict[Value, Storage] = {}
+    weights = _WeightGradients(tape, keep_gradients)
     if gradient is not None:
         arrived[output.source] = gradient
         living.add((gradient,))
@@ -139,7 +140,7 @@ def run_backward(tape: Tape, output: Value, gradient: Storage | None, living: _L
         incoming = list(dict.fromkeys(arrived.pop(o.source) for o in step.outputs if o.source in arrived))
         started = bool(incoming) or (gradient is None and output in step.outputs)
         if started and step.made:
-            _backward_step(step, incoming, arrived, living, held, keep_gradients)
+            _backward_step(step, incoming, arrived, living, held, weights)
         for storage in step.saved:
             owners[storage] -= 1
             if owners[storage] == 0 and storage not in held and storage not in arrived.values():
@@ -151,7 +152,32 @@ def run_backward(tape: Tape, output: Value, gradient: Storage | None, living: _L
     return left
 
 
-def _backward_step(step: Step, incoming: list[Storage], arrived: dict[Value, Storage], living: _Living, held: set[Storage], keep_gradients: bool) -> None:
+class _WeightGradients:
+    """Gradients of weights during backward. A weight that several steps use has one: the later ones are added to the first in place
+    (torch/csrc/autograd/input_buffer.cpp), and the optimizer or accumulation takes it when the last has come."""
+
+    def __init__(self, tape: Tape, keep: bool) -> None:
+        self.keep = keep
+        self.first: dict[Storage, Storage] = {}
+        self.waiting: dict[Storage, int] = {}
+        for step in tape.steps:
+            for made in step.made:
+                if made.to.storage.weight:
+                    self.waiting[made.to.storage] = self.waiting.get(made.to.storage, 0) + 1
+
+    def arrive(self, weight: Storage, fresh: Storage, living: _Living) -> None:
+        """One more gradient of a weight."""
+        first = self.first.setdefault(weight, fresh)
+        self.waiting[weight] -= 1
+        if first is not fresh:
+            living.drop((fresh,))
+        if not self.keep and not self.waiting[weight]:
+            living.drop((first,))
+
+
+def _backward_step(
+    step: Step, incoming: list[Storage], arrived: dict[Value, Storage], living: _Living, held: set[Storage], weights: _WeightGradients
+) -> None:
     """The gradients that one step makes, and their addition to gradients that came before."""
     new: list[tuple[Value, Storage]] = []
     for made in step.made:
@@ -168,8 +194,7 @@ def _backward_step(step: Step, incoming: list[Storage], arrived: dict[Value, Sto
     living.drop(workspace)
     for to, fresh in new:
         if to.storage.weight:
-            if not keep_gradients:
-                living.drop((fresh,))
+            weights.arrive(to.storage, fresh, living)
             continue
         first = arrived.get(to)
         if first is None:
@@ -205,7 +230,7 @@ def tally(tape: Tape, start: Value, output: Value, recompute: Recompute = "none"
         if not is_last and output.grad:
             incoming = Storage(output.storage.size, tape.path, "gradient of output", output.dims, output.dtype, role="autograd_detail")
         outgoing = _replay_backward(tape, start, output, recompute, second, left, saved | pinned, keep_gradients, incoming)
-        gradients = Size.total(m.size for step in tape.steps for m in step.made if m.to.storage.weight and m.size is not None)
+        gradients = Size.total({m.to.storage: m.size for step in tape.steps for m in step.made if m.to.storage.weight and m.size is not None}.values())
     return Tally(
         left, cached, tuple(first.instants), tuple(second.instants), gradients, Size.total(s.size for s in left), Size.total(s.size for s in cached),
         output.storage.size, tuple(first.events), tuple(second.events), start.storage, output.storage, incoming, outgoing,
