@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from everybyte.basics.errors import BadInput
+from everybyte.basics.errors import BadInput, EverybyteError
 from everybyte.cli.app import run
+from everybyte.conductor import estimate
+from everybyte.engines.registry import TRAIN as ENGINES
 from everybyte.job import Job, job_to_dict, read_job
 from everybyte.job.yaml_text import load
+from everybyte.ledger.answer import Answer
+from everybyte.report.as_json import answer_object, line
 
 SAMPLES = [json.loads(line) for line in (Path(__file__).parents[1] / "null" / "data" / "jobs_of_all_kinds.jsonl").read_text().splitlines()]
 
@@ -55,10 +60,10 @@ def put(raw: dict, path: tuple[str, ...], value: object) -> dict:
 
 
 def outcome(call: Callable[[], object]) -> object:
-    """What a call returns, or the BadInput that it raises."""
+    """What a call returns, or the refusal that it raises."""
     try:
         return call()
-    except BadInput as error:
+    except EverybyteError as error:
         return error
 
 
@@ -107,3 +112,30 @@ def test_the_command_never_shows_a_traceback(text: str, tmp_path: Path, capsys: 
         assert err.startswith("error: ")
         assert "Traceback" not in err
         assert "fault of everybyte" not in err
+
+
+PLAUSIBLE = st.sampled_from(
+    [0, 1, 2, 3, 7, 128, 10**6, 10**9, 0.5, True, False, ["nothing"], [], {}, "none", "full", "cpu", "adamw", "sgd", "nf4", "int8", "lora", "prefix", "sdpa",
+     "eager", "fp8", "bf16", "fp32", "bf16-mixed", "all-linear", "chunked", "foreach", "fused", "zero3", "transformers", "pytorch", "trl", "liger"]
+)  # fmt: skip
+
+
+def has_engine(raw: dict) -> bool:
+    """Whether the engine that a job names is a folder of this package."""
+    folder = ENGINES.get(raw.get("train", {}).get("framework", "pytorch"))
+    return folder is None or find_spec(f"everybyte.engines.{folder}") is not None
+
+
+@given(st.sampled_from(SAMPLES), st.lists(st.tuples(st.sampled_from(PATHS), PLAUSIBLE), max_size=3))
+@settings(max_examples=100, deadline=None)
+def test_the_estimator_answers_or_refuses(raw: dict, changes: list[tuple[tuple[str, ...], object]]) -> None:
+    """A job of the form, however odd, has an answer that can be printed, or is refused in one line; nothing else comes out of the estimator."""
+    for path, value in changes:
+        raw = put(raw, path, value)
+    job = outcome(lambda: read_job(raw))
+    assume(isinstance(job, Job) and has_engine(raw))
+    result = outcome(lambda: estimate(job))  # type: ignore[arg-type]
+    if isinstance(result, Answer):
+        assert line(answer_object(result))
+    else:
+        assert str(result).isprintable()

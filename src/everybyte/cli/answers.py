@@ -78,23 +78,24 @@ def _answer_one(source: Source, given: dict[str, Any], options: Options, *, seve
         answer = estimate(job)
         _show(answer, options, several=several)
     except BadInput as error:
-        return _show_error(name, error, options)
+        return _show_error(source, name, error, options, several=several)
     except EverybyteError as error:
-        return _show_error(name, BadInput("", str(error)), options)
+        return _show_error(source, name, BadInput("", str(error)), options, several=several)
     except (BrokenPipeError, KeyboardInterrupt):
         raise
     except Exception as fault:  # noqa: BLE001  # one job must not take the others down with it
-        return _show_error(name, BadInput("", unexpected(fault)), options)
+        return _show_error(source, name, BadInput("", unexpected(fault)), options, several=several)
     return DOES_NOT_FIT if answer.fits is False else FITS
 
 
-def _show_error(name: str, error: BadInput, options: Options) -> int:
+def _show_error(source: Source, name: str, error: BadInput, options: Options, *, several: bool) -> int:
+    """An error line for programs; for people a message, which of several jobs says whose it is."""
     if options.as_json:
         from everybyte.report.as_json import error_object, line
 
         click.echo(line(error_object(name, error)))
         return BAD_INPUT
-    return refuse(str(error))
+    return refuse(f"{source.name}: {error}" if several and not str(error).startswith(source.name) else str(error))
 
 
 def _show(answer: Answer, options: Options, *, several: bool) -> None:
