@@ -130,6 +130,7 @@ class InOrder(torch.nn.Module):
         self.parts = torch.nn.ModuleList(modules)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """All in order."""
         for part in self.parts:
             x = part(x)
         return x
@@ -139,10 +140,10 @@ class InOrder(torch.nn.Module):
 def test_siglip_and_the_projector_of_gemma_3(amp: bool) -> None:
     """A block, the stem without a class token, and the mean over neighbouring patches that the norm and the product follow."""
     config = transformers.SiglipVisionConfig(**TOWER, vision_use_head=False)
-    config._attn_implementation = "sdpa"
-    model = transformers.SiglipVisionModel(config).to(kind(amp))
     text = transformers.Gemma3TextConfig(**TEXT, head_dim=16)
     projector = Gemma3MultiModalProjector(transformers.Gemma3Config(vision_config=config, text_config=text, mm_tokens_per_image=16)).to(kind(amp))
+    config._attn_implementation = "sdpa"
+    model = transformers.SiglipVisionModel(config).to(kind(amp))
     fields = {"mm_tokens_per_image": 16, "text": {"model_type": "gemma3_text", "head_dim": 16, "sliding_window": 32}}
     tower = tower_of("Gemma3ForConditionalGeneration", config, **fields)
     x = torch.randn(2, N, H, dtype=kind(amp), requires_grad=True) * 1
