@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from everybyte.basics.dtypes import FP32
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
-from everybyte.layers.size import SEQUENCES, SHIFTED_TOKENS, Dim, Size, flce_chunk
+from everybyte.layers.size import SEQUENCES, SHIFTED_TOKENS, Dim, Size, chunk_tokens, flce_chunk
 from everybyte.layers.tape import Made, Tape, Value
 
 
@@ -159,6 +159,60 @@ def cut(t: Tape, head: Head, x: Value) -> Value:
         return out
 
 
+def _chunked_logits(t: Tape, head: Head, x: Value) -> list[Value]:
+    """The head on one part of every sequence after the other; with several sequences a part is copied first."""
+    rows = chunk_tokens(t.setup.kernels.chunks)
+    parts = ops.split(t, x, [(rows, *x.dims[1:])] * t.setup.kernels.chunks)
+    return [head.logits(t, part if t.setup.single else ops.contiguous(t, part)) for part in parts]
+
+
+def _sum(t: Tape, losses: list[Value]) -> Value:
+    out = t.new("loss", (), FP32, losses[0].grad)
+    t.step("sum", losses, (out,))
+    return out
+
+
+def chunked(t: Tape, head: Head, x: Value) -> Value:
+    """torchtune CEWithChunkedOutputLoss: 16-bit logits of all parts, fp32 and log-probabilities part by part. Autograd runs the backward of
+    every cross entropy before that of any head product, so the gradients of all parts' logits live together."""
+    with t.scope("loss", x):
+        logits = _chunked_logits(t, head, x)
+        t.hold(*logits)
+        return _sum(t, [cross_entropy(t, ops.cast(t, part, FP32)) for part in logits])
+
+
+def chunked_compiled(t: Tape, head: Head, x: Value) -> Value:
+    """As `chunked` with a compiled cross entropy: one kernel reads the 16-bit logits, which it keeps with two numbers a row, and one writes
+    their gradient (torchtune training/_compile.py compile_loss)."""
+    with t.scope("loss", x):
+        logits = _chunked_logits(t, head, x)
+        t.hold(*logits)
+        losses = []
+        for part in logits:
+            out = t.new("loss", (), FP32, part.grad)
+            stats = [t.new(what, part.dims[:-1], FP32, False) for what in ("highest", "log-sum-exp")]
+            t.step("cross_entropy", (part,), (out, *stats), saved=(part, *stats))
+            losses.append(out)
+        return _sum(t, losses)
+
+
+def upcast_output(t: Tape, head: Head, x: Value) -> Value:
+    """torchtune from 2024-07: the model returns logits.float(), labels are shifted, the loop drops the logits before backward."""
+    with t.scope("loss", x):
+        wide = ops.cast(t, head.logits(t, x), FP32)
+        t.hold(wide)
+        return cross_entropy(t, wide)
+
+
+def upcast_transposed(t: Tape, head: Head, x: Value) -> Value:
+    """torchtune before 2024-07: a shifted copy of the fp32 logits, which the loop keeps through backward, read as (b, V, s): log_softmax
+    copies it once more into memory order."""
+    with t.scope("loss", x):
+        shifted = _shifted(t, ops.cast(t, head.logits(t, x), FP32))
+        t.pin(shifted)
+        return cross_entropy(t, ops.contiguous(t, shifted))
+
+
 def logits_only(t: Tape, head: Head, x: Value) -> Value:
     """Inference: the logits themselves."""
     return head.logits(t, x)
@@ -174,6 +228,7 @@ def last_logits(t: Tape, head: Head, x: Value) -> Value:
 
 LOSSES: dict[str, Callable[[Tape, Head, Value], Value]] = {
     "hf": hf, "hf-outputs-alive": hf_outputs_alive, "hf-shifted": hf_shifted, "hf-rebound": hf_rebound, "foak-shifted": foak_shifted,
-    "foak-rebound": foak_rebound, "fused-linear": fused_linear, "cut": cut, "logits": logits_only, "last-logits": last_logits,
+    "foak-rebound": foak_rebound, "fused-linear": fused_linear, "cut": cut, "chunked": chunked, "chunked-compiled": chunked_compiled,
+    "upcast-output": upcast_output, "upcast-transposed": upcast_transposed, "logits": logits_only, "last-logits": last_logits,
 }  # fmt: skip
 """Implementations of the loss by the name that `Kernels.loss` holds."""

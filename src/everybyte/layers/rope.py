@@ -12,6 +12,8 @@ def rotary(t: Tape, x: Value, *, wide: bool = False) -> Value:
     """All of every head turns. `wide`: x is turned into fp32 and the result back (Cohere)."""
     if t.setup.kernels.rope == "fused":
         return ops.unary(t, "rope", x, keeps="nothing")
+    if t.setup.kernels.rope == "pairs":
+        return _turn_pairs(t, x)
     if wide:
         return ops.cast(t, _turn(t, ops.cast(t, x, FP32), FP32), x.dtype)
     return _turn(t, x, table_dtype(t, x))
@@ -36,6 +38,15 @@ def _turn(t: Tape, x: Value, table: DType) -> Value:
     left = _times_table(t, x, table)
     right = _times_table(t, _rotate_half(t, x), table)
     return ops.add(t, left, right)
+
+
+def _turn_pairs(t: Tape, x: Value) -> Value:
+    """x.float() in pairs: two differences of products, stacked, back in the type of x (torchtune modules/position_embeddings.py)."""
+    wide = ops.cast(t, x, FP32)
+    out = t.new("stack", x.dims, FP32, x.grad)
+    whole = Size.of(x.dims, FP32)
+    t.step("stack", (wide,), (out,), scratch=whole, back_scratch=whole)
+    return ops.cast(t, out, x.dtype)
 
 
 def _rotate_half(t: Tape, x: Value) -> Value:

@@ -24,9 +24,12 @@ class Kernels:
     """eager: as HF writes it (fp32 upcast, mean, rsqrt, two products); fused: one kernel that keeps its input and one statistic a row."""
     mlp: Literal["eager", "fused"] = "eager"
     """fused: gate·silu·up in one kernel that keeps gate and up and recomputes the product."""
-    rope: Literal["eager", "fused"] = "eager"
+    rope: Literal["eager", "pairs", "fused"] = "eager"
+    """pairs: neighbours turn together, in fp32 (torchtune)."""
     loss: str = "hf"
     """Name of a loss in `layers.loss.LOSSES`."""
+    chunks: int = 8
+    """Parts of the tokens whose loss is worked out one after the other, where the loss does so."""
     lora: Literal["peft", "fused"] = "peft"
     experts: Literal["grouped", "loop"] = "grouped"
     scan: Literal["eager", "fused"] = "eager"

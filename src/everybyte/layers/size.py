@@ -110,6 +110,11 @@ def expert_share(top_k: int, experts: int) -> Dim:
     return Dim("r", 1, (Axis("r", 0, (top_k, experts)),))
 
 
+def chunk_tokens(chunks: int) -> Dim:
+    """Tokens of one of `chunks` parts of every sequence: b·ceil(s/chunks)."""
+    return Dim(f"n/{chunks}", 1, (B, Axis("s", 0, (1, chunks))))
+
+
 def flce_chunk(vocab: int, hidden: int) -> Dim:
     """c: rows of a chunk of the fused linear cross entropy."""
     return Dim("c", 1, (Axis("c", 0, (vocab, hidden)),))

@@ -90,6 +90,7 @@ class Script:
         """Forward and backward of one micro-batch, and the freeing of its gradients after the step."""
         course = self.course
         stack: list[tuple[Segment, dict[Storage, int]]] = []
+        leaving: list[tuple[Segment, dict[Storage, int]]] = []
         flowing: int | None = None
         for segment in course.row:
             point = course.points[segment.tower]
@@ -100,6 +101,12 @@ class Script:
                 yield from self._play(segment.tally.forward_events, keys, point, (segment.tally.forward_gemm, self.training.recipe.handles - 1))
                 flowing = keys.get(segment.tally.end)
                 stack.append((segment, keys))
+                if segment.offloaded:
+                    leaving.append((segment, keys))
+                    if len(leaving) > (self.training.recipe.recompute.in_flight or 0):
+                        yield from self._offload(*leaving.pop(0))
+        for segment, keys in leaving:
+            yield from self._offload(segment, keys)
         if flowing is not None:
             yield flowing, 0
         cached = [keys.pop(s) for segment, keys in stack for s in segment.tally.cached if s in keys]
@@ -116,6 +123,11 @@ class Script:
             gradient = keys.get(segment.tally.outgoing) if segment.tally.outgoing is not None else None
         if gradient is not None:
             yield gradient, 0
+
+    @staticmethod
+    def _offload(segment: Segment, keys: dict[Storage, int]) -> Iterator[Event]:
+        """What a layer keeps leaves the device; backward makes it anew."""
+        yield from ((keys.pop(storage), 0) for storage in segment.tally.kept if storage in keys)
 
     def make_gradients(self) -> Iterator[Event]:
         """Gradients of all trained tensors, where an earlier micro-batch made them; they are there once."""

@@ -34,6 +34,8 @@ class Defaults:
     attention: str = "sdpa"
     recompute: str = "none"
     reentrant: bool = False
+    in_flight: int = 1
+    """Kept inputs on their way to host memory, where activations are offloaded."""
     input_grads: bool = False
     """With any recomputing the framework makes the embedding's result need a gradient; reentrant blocks always need that."""
     optimizer: str = "adamw"
@@ -200,10 +202,13 @@ def recompute_of(train: Train, defaults: Defaults, choices: Choices) -> Recomput
     """Which blocks are recomputed, and by which of torch's two implementations."""
     given = train.recompute
     policy = choices.pick("train.recompute.policy", given.policy if given else None, defaults.recompute, default_of(defaults.framework))
+    offloads = bool(given and given.offload) or bool(train.offload and train.offload.activations not in (None, "none"))
     if policy == "none":
+        if offloads:
+            raise Unsupported("train.offload.activations", "without recomputing every kept tensor would move: not answered yet; set train.recompute to full")
         return RecomputePlan()
     if policy == "selective":
         raise Unsupported("train.recompute.policy", f"'selective' is not answered by {defaults.framework} yet; none and full are")
     reentrant = choices.pick("train.recompute.reentrant", given.reentrant if given else None, defaults.reentrant, default_of(defaults.framework))
     mode: Recompute = "reentrant" if reentrant else "non-reentrant"
-    return RecomputePlan(mode, (given.every if given else None) or 1)
+    return RecomputePlan(mode, (given.every if given else None) or 1, defaults.in_flight if offloads else None)

@@ -12,6 +12,7 @@ from everybyte.layers.setup import Packed
 
 BNB = Citation("bitsandbytes functional.py quantize_4bit, autograd/_functions.py; equal to the byte on three shapes (tests/oracle)")
 GPTQ = Citation("AutoGPTQ qlinear modules: qweight, qzeros, scales (fp16), g_idx (int32)")
+TORCHAO = Citation("torchao nf4tensor.py NF4Tensor.from_tensor: block_size 64, scaler_block_size 256")
 AWQ = Citation("AutoAWQ WQLinear: qweight, qzeros, scales (fp16)")
 
 
@@ -31,6 +32,13 @@ def bitsandbytes_int8(packed: Packed, rows: int, cols: int) -> list[int]:
     return [rows * cols, 4 * rows]
 
 
+def torchao_nf4(packed: Packed, rows: int, cols: int) -> list[int]:
+    """NF4Tensor: two numbers a byte, one int8 scaler for 64 of them, one bf16 factor for 256 scalers, a mean and a table of 16."""
+    numbers = rows * cols
+    scalers = ceil_div(numbers, packed.group_size)
+    return [ceil_div(numbers, 2), scalers, 2 * ceil_div(scalers, 256), 2, 16 * 2]
+
+
 def gptq(packed: Packed, rows: int, cols: int) -> list[int]:
     """Packed numbers and zeros in int32 words, fp16 scales of each group of inputs, the group of each input."""
     groups = ceil_div(cols, packed.group_size) if packed.group_size > 0 else 1
@@ -48,7 +56,7 @@ def blockwise(packed: Packed, rows: int, cols: int) -> list[int]:
 
 
 FORMATS: dict[str, tuple[Callable[[Packed, int, int], list[int]], Citation]] = {
-    "nf4": (bitsandbytes_4bit, BNB), "fp4": (bitsandbytes_4bit, BNB), "int8": (bitsandbytes_int8, BNB), "gptq": (gptq, GPTQ), "awq": (awq, AWQ),
+    "nf4": (bitsandbytes_4bit, BNB), "nf4-torchao": (torchao_nf4, TORCHAO), "fp4": (bitsandbytes_4bit, BNB), "int8": (bitsandbytes_int8, BNB), "gptq": (gptq, GPTQ), "awq": (awq, AWQ),
     **{name: (blockwise, DTYPES[name].source) for name in ("fp8", "mxfp8", "mxfp4", "nvfp4")},
 }  # fmt: skip
 """Format -> sizes of its tensors for a matrix of rows × cols, and the source."""

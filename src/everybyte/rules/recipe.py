@@ -12,12 +12,19 @@ from everybyte.layers.size import Batch
 from everybyte.rules.optimizer import OptimizerPlan
 
 
+GradientsLive = Literal["backward", "always", "never"]
+"""backward: from their making to the end of the step; always: through forward as well (accumulation, or zeroed instead of freed);
+never: each is used up at once (optimizer in backward)."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecomputePlan:
     """Which blocks drop their activations. `every` k: each k-th block is recomputed."""
 
     mode: Recompute = "none"
     every: int = 1
+    in_flight: int | None = None
+    """The kept inputs wait in host memory: at most so many are on the device in forward, none but the one in use in backward. None: all stay."""
 
     def of(self, index: int) -> Recompute:
         """The mode of the block with this index."""
@@ -36,9 +43,7 @@ class Recipe:
     """Type of the gradients; None: that of each parameter."""
     stream: DType = BF16
     """Type of the first hidden states."""
-    gradients_live: Literal["backward", "always", "never"] = "backward"
-    """backward: from their making to the end of the step; always: through forward as well (accumulation, or zeroed instead of freed);
-    never: each is used up at once (optimizer in backward)."""
+    gradients_live: GradientsLive = "backward"
     gradients_between: bool = False
     """Gradients stay allocated between two steps."""
     batch_bytes_per_token: int = 24

@@ -109,12 +109,13 @@ class Trained(NamedTuple):
     weight_bytes: int
     gradient_bytes: int
     largest_bytes: int
+    largest_gradient: int
 
 
 @lru_cache(maxsize=256)
 def trained(network: Network, setup: Setup, gradient: DType | None, stepped: DType | None) -> Trained:
     """Totals over the trained parameters. `stepped`: type of the tensors that the optimizer steps (a master copy), None for the weights' own."""
-    numel = weights = gradients = largest = 0
+    numel = weights = gradients = largest = largest_gradient = 0
     for row in declared(network, setup):
         p = row.parameter
         if not p.trainable or p.buffer:
@@ -126,7 +127,8 @@ def trained(network: Network, setup: Setup, gradient: DType | None, stepped: DTy
         weights += round_up(kind.nbytes(one), 512) * copies
         gradients += round_up((gradient or p.dtype).nbytes(one), 512) * copies
         largest = max(largest, kind.nbytes(one))
-    return Trained(numel, weights, gradients, largest)
+        largest_gradient = max(largest_gradient, round_up((gradient or p.dtype).nbytes(one), 512))
+    return Trained(numel, weights, gradients, largest, largest_gradient)
 
 
 def state_lines(network: Network, setup: Setup, plan: OptimizerPlan) -> Iterator[Line]:

@@ -20,7 +20,7 @@ from everybyte.layers.tape import Role, Storage
 from everybyte.ledger.build import Line, plain
 from everybyte.ledger.entry import Category
 from everybyte.models.count import parts
-from everybyte.rules.recipe import Recipe, RecomputePlan
+from everybyte.rules.recipe import GradientsLive, Recipe, RecomputePlan
 from everybyte.rules.texts import group, storages_text
 
 AUTOGRAD = "operations of the layer in the order of its forward; what autograd keeps of each (pytorch tools/autograd/derivatives.yaml)"
@@ -36,6 +36,10 @@ class Segment:
     tally: Tally
     last_label: str
     tower: str = ""
+    keeps_gradients: bool = True
+    """Its weights' gradients stay until the step; else each is used up at once, or counted elsewhere."""
+    offloaded: bool = False
+    """What it keeps waits in host memory."""
 
 
 class Flow(NamedTuple):
@@ -47,7 +51,7 @@ class Flow(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def segments(network: Network, setup: Setup, recompute: RecomputePlan, stream: DType, keep_gradients: bool) -> tuple[Segment, ...]:
+def segments(network: Network, setup: Setup, recompute: RecomputePlan, stream: DType, gradients: GradientsLive) -> tuple[Segment, ...]:
     """The network as a row of segments, each worked out for this setup."""
     found: list[Segment] = []
     flow, tower = Flow(stream, grad=False), None
@@ -57,9 +61,14 @@ def segments(network: Network, setup: Setup, recompute: RecomputePlan, stream: D
             flow, tower = Flow(stream, grad=False), part.tower
         dims = (TOKENS,) if part.label == "embed" else part.dims
         is_head = part.label == "head"
-        keeps = keep_gradients and not (network.tied and part.label == "embed")
+        # the gradient of a tied table is the head's: the embedding adds to it, and it cannot be used up before
+        shares_table = network.tied and part.label in ("embed", "head")
+        keeps = part.label == "head" and gradients != "always" if shares_table else gradients == "backward"
         for label, count, mode in _modes(part.label, part.copies, recompute if "." in part.label else RecomputePlan()):
-            flow = _append(found, part.layer, setup, dims, flow, (label, count), mode, keeps, is_last=is_head and trains, tower=part.tower)
+            flow = _append(
+                found, part.layer, setup, dims, flow, (label, count), mode, keeps,
+                is_last=is_head and trains, offloads=recompute.in_flight is not None, tower=part.tower,
+            )  # fmt: skip
         if part.label == "embed" and setup.input_grads:
             flow = flow._replace(grad=trains)
     return tuple(found)
@@ -87,6 +96,7 @@ def _append(
     keeps: bool,
     *,
     is_last: bool,
+    offloads: bool,
     tower: str,
 ) -> Flow:
     """Adds a run; where the first layer changes the type of the hidden states or whether they need a gradient, the others start from that."""
@@ -97,7 +107,7 @@ def _append(
         written = write(layer, setup, dims, flow.dtype, mode, keeps, is_last, flow.grad)
         after = Flow(written.out_dtype, written.out_grad)
         count = left if after == flow else 1
-        found.append(Segment(label, count, written.tally, last, tower))
+        found.append(Segment(label, count, written.tally, last, tower, keeps, offloads and mode != "none"))
         flow, left = after, left - count
     return flow
 
@@ -120,8 +130,7 @@ class Course:
 
     def __init__(self, network: Network, recipe: Recipe) -> None:
         self.recipe = recipe
-        self.keep_gradients = recipe.gradients_live == "backward"
-        self.row = segments(network, recipe.setup, recipe.recompute, recipe.stream, self.keep_gradients)
+        self.row = segments(network, recipe.setup, recipe.recompute, recipe.stream, recipe.gradients_live)
         self.points = {"": Point(recipe.batch)}
         for tower in network.towers:
             items = recipe.images or recipe.batch.b
@@ -130,7 +139,7 @@ class Course:
         self.point = self.points[""]
         self.kept = [s.tally.kept_size.at(self.points[s.tower]) for s in self.row]
         self.cached = [s.tally.cached_size.at(self.points[s.tower]) for s in self.row]
-        self.gradients = [s.tally.weight_gradients.at(self.point) if self.keep_gradients else 0 for s in self.row]
+        self.gradients = [s.tally.weight_gradients.at(self.point) if s.keeps_gradients else 0 for s in self.row]
 
     def _best(self, index: int, backward: bool) -> tuple[int, Instant] | None:
         tally, point = self.row[index].tally, self.points[self.row[index].tower]
@@ -139,15 +148,15 @@ class Course:
 
     def forward(self, first: int, last: int) -> Summit:
         """The highest instant of forward over segments first..last (exclusive)."""
-        before = sum(s.copies * (k + c) for s, k, c in zip(self.row[:first], self.kept, self.cached, strict=False))
         best = Summit(0, first, 0, Instant(self.row[first].tally.kept_size, ()), backward=False)
         for index in range(first, last):
-            copies = self.row[index].copies
-            one = self.kept[index] + self.cached[index]
             found = self._best(index, backward=False)
-            if found is not None and before + (copies - 1) * one + found[0] > best.bytes:
-                best = Summit(before + (copies - 1) * one + found[0], index, copies - 1, found[1], backward=False)
-            before += copies * one
+            if found is None:
+                continue
+            before = self.row[index].copies - 1
+            held = sum(n * (self.kept[i] + self.cached[i]) for i, n in self._present(index, before, backward=False))
+            if held + found[0] > best.bytes:
+                best = Summit(held + found[0], index, before, found[1], backward=False)
         return best
 
     def backward(self, first: int, last: int) -> Summit:
@@ -158,18 +167,30 @@ class Course:
             if found is None:
                 continue
             copies = self.row[index].copies
-            earlier = sum(s.copies * k for s, k in zip(self.row[:index], self.kept, strict=False))
             later = sum(s.copies * g for s, g in zip(self.row[index + 1 :], self.gradients[index + 1 :], strict=True))
             for before in {0, copies - 1}:
-                height = earlier + before * self.kept[index] + later + (copies - 1 - before) * self.gradients[index] + found[0]
+                held = sum(n * self.kept[i] for i, n in self._present(index, before, backward=True))
+                height = held + later + (copies - 1 - before) * self.gradients[index] + found[0]
                 if height > best.bytes:
                     best = Summit(height, index, before, found[1], backward=True)
         return best
 
+    def _present(self, index: int, before: int, *, backward: bool) -> Iterator[tuple[int, int]]:
+        """(segment, copies) whose kept tensors are on the device while a copy of segment `index` runs, `before` copies of which ran earlier."""
+        waiting = 0 if backward else (self.recipe.recompute.in_flight or 0)
+        for i in range(index, -1, -1):
+            ran = before if i == index else self.row[i].copies
+            if self.row[i].offloaded:
+                ran = min(ran, waiting)
+                waiting -= ran
+            if ran:
+                yield i, ran
+
     def lines(self, summit: Summit) -> Iterator[Line]:
         """The rows of the step's own tensors at a summit."""
+        present = dict(self._present(summit.segment, summit.before, backward=summit.backward))
         for index, segment in enumerate(self.row):
-            ran = segment.copies if index < summit.segment else (summit.before if index == summit.segment else 0)
+            ran = present.get(index, 0)
             if ran:
                 yield from self._stored(segment, segment.tally.kept, ran, "activations")
                 if not summit.backward:

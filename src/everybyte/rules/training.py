@@ -14,6 +14,7 @@ from everybyte.rules.recipe import Recipe
 from everybyte.rules.static import gradient_lines, state_lines, trained, weight_lines
 from everybyte.rules.step import Course, Summit
 
+IN_BACKWARD = "optimizer in backward: each tensor is stepped when its gradient is there (Tensor.register_post_accumulate_grad_hook)"
 FOREACH = "pytorch torch/optim: temporaries of the step, counted on the CPU (tests/oracle)"
 
 
@@ -45,7 +46,8 @@ class Training:
     def gradients(self) -> list[Line]:
         """Gradients of all trained parameters, where the recipe lets them live."""
         if self.recipe.gradients_live == "never":
-            return []
+            total = trained(self.network, self.recipe.setup, self.recipe.gradient, self.recipe.stepped)
+            return [Line("gradients/one", "gradient", total.largest_gradient, plain("g_max", g_max=total.largest_gradient), IN_BACKWARD, "formula")]
         return list(gradient_lines(self.network, self.recipe.setup, self.recipe.gradient))
 
     def step_temporaries(self) -> list[Line]:

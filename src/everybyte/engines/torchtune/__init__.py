@@ -1,0 +1,1 @@
+"""torchtune: full and low-rank fine-tuning recipes for one device."""
