@@ -38,10 +38,11 @@ def attention(c: Config, older: bool, seen: int) -> Attention:
     )  # fmt: skip
 
 
-def experts_layer(c: Config, *, shared: bool) -> MoE:
-    """Softmax over all experts, the top k, and in most of the family a shared expert behind a sigmoid gate."""
+def experts_layer(c: Config, *, shared: bool, normalize: bool = False) -> MoE:
+    """Softmax over all experts, the top k, and in most of the family a shared expert behind a sigmoid gate. `normalize`: the family's default
+    of `norm_topk_prob`."""
     hidden, (experts, top_k) = c.integer("hidden_size"), expert_counts(c)
-    normalize = c.flag("norm_topk_prob", default=False)
+    normalize = c.flag("norm_topk_prob", normalize)
     return MoE(
         hidden,
         Router(experts, top_k, normalize="in-place" if normalize else "", narrow=True),
