@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from everybyte.basics.dtypes import FP32
 from everybyte.layers import ops
+from everybyte.layers.conv import mean_squared
 from everybyte.layers.linear import linear
 from everybyte.layers.size import SEQUENCES, SHIFTED_TOKENS, Dim, Size, chunk_tokens, flce_chunk
 from everybyte.layers.tape import Made, Tape, Value
@@ -211,6 +212,22 @@ def upcast_transposed(t: Tape, head: Head, x: Value) -> Value:
         shifted = _shifted(t, ops.cast(t, head.logits(t, x), FP32))
         t.pin(shifted)
         return cross_entropy(t, ops.contiguous(t, shifted))
+
+
+@dataclass(frozen=True, slots=True)
+class RegressionHead:
+    """`F.mse_loss(prediction.float(), target.float())`: what diffusion models are trained with; nothing in inference."""
+
+    hidden: int
+    vocab: int = 0
+    tied: bool = False
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """The prediction -> the loss."""
+        if not t.setup.grad:
+            return x
+        with t.scope("loss"):
+            return mean_squared(t, x)
 
 
 def logits_only(t: Tape, head: Head, x: Value) -> Value:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from everybyte.basics.dtypes import BF16, DType
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
-from everybyte.layers.loss import Head
+from everybyte.layers.loss import Head, RegressionHead
 from everybyte.layers.norm import layer_norm
 from everybyte.layers.replay import Recompute, Tally, tally
 from everybyte.layers.setup import Setup
@@ -122,7 +122,7 @@ class Network:
     runs: tuple[Run, ...]
     stem: Any
     tail: Any
-    head: Head | None
+    head: Head | RegressionHead | None
     tied: bool = False
     towers: tuple[Tower, ...] = ()
     dtype: DType = BF16

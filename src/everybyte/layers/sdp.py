@@ -171,6 +171,11 @@ def _product(t: Tape, a: Value, b: Value, dims: Dims) -> Value:
     return out
 
 
+def sdpa(t: Tape, q: Value, k: Value, v: Value, sizes: Heads) -> Value:
+    """`F.scaled_dot_product_attention` without a mask, in models that call nothing else (diffusers)."""
+    return _fused(t, q, k, v, sizes)
+
+
 def _fused(t: Tape, q: Value, k: Value, v: Value, sizes: Heads, bias: Value | None = None) -> Value:
     """SDPA or flash attention: keeps q, k, v, its result and the log-sum-exp of each row; and what is added to the scores, such as a mask, which
     every call turns from bool into the type of q (ATen native/transformers/attention.cpp `convert_boolean_attn_mask`).

@@ -22,9 +22,9 @@ class Config:
 
     @property
     def architecture(self) -> str:
-        """First of `architectures`, or empty."""
+        """First of `architectures`, or diffusers' `_class_name`, or empty."""
         listed = self.fields.get("architectures")
-        return str(listed[0]) if isinstance(listed, list) and listed else ""
+        return str(listed[0]) if isinstance(listed, list) and listed else str(self.fields.get("_class_name") or "")
 
     @property
     def model_type(self) -> str:

@@ -1,0 +1,63 @@
+"""Flux and Stable Diffusion 3: diffusion transformers over image and text tokens (diffusers 0.42)."""
+
+from __future__ import annotations
+
+from everybyte.basics.errors import Unsupported
+from everybyte.layers.dit import ImageTail, JointStem
+from everybyte.layers.loss import RegressionHead
+from everybyte.layers.mmdit import DoubleBlock, JointAttention, LastDoubleBlock, SingleBlock
+from everybyte.layers.network import Network, Run
+from everybyte.layers.size import JOINT_TOKENS, TOKENS, Dim
+from everybyte.models.config import Config
+
+
+def build(c: Config) -> Network:
+    """The network of a diffusers config.json of this family. Its tokens are those of the latent image, m those of the prompt."""
+    return _flux(c) if c.architecture == "FluxTransformer2DModel" else _sd3(c)
+
+
+def _flux(c: Config) -> Network:
+    heads, head_dim = c.integer("num_attention_heads", default=24), c.integer("attention_head_dim", default=128)
+    hidden, channels = heads * head_dim, c.integer("in_channels", default=64)
+    dims = (JOINT_TOKENS, Dim("h", hidden))
+    attention = JointAttention(heads, head_dim, "torch", rope=True, by_head=False)
+    runs = [Run("transformer_blocks", 0, c.integer("num_layers", default=19), DoubleBlock(attention), dims)]
+    single = c.integer("num_single_layers", default=38, least=0)
+    if single:
+        runs.append(Run("single_transformer_blocks", 0, single, SingleBlock(heads, head_dim), dims))
+    stem = JointStem(
+        channels, c.integer("joint_attention_dim", default=4096), c.integer("pooled_projection_dim", default=768), hidden,
+        c.flag("guidance_embeds", default=False),
+    )  # fmt: skip
+    out = c.integer("out_channels", default=channels) * c.integer("patch_size", default=1) ** 2
+    return _network(c, hidden, tuple(runs), stem, out, channels)
+
+
+def _sd3(c: Config) -> Network:
+    heads, head_dim = c.integer("num_attention_heads", default=18), c.integer("attention_head_dim", default=64)
+    hidden, patch = heads * head_dim, c.integer("patch_size", default=2)
+    if c.integers("dual_attention_layers"):
+        raise Unsupported(f"{c.path}.dual_attention_layers", "a second attention of the image tokens (Stable Diffusion 3.5 medium) is not supported")
+    if c.integer("caption_projection_dim", default=1152) != hidden:
+        raise Unsupported(f"{c.path}.caption_projection_dim", f"must be the width of the blocks, {hidden}")
+    kind = c.text("qk_norm", default="")
+    if kind not in ("", "rms_norm"):
+        raise Unsupported(f"{c.path}.qk_norm", f"{kind!r}: supported are null and rms_norm")
+    attention = JointAttention(heads, head_dim, "t5" if kind else "", rope=False, by_head=True)
+    last = JointAttention(heads, head_dim, "t5" if kind else "", rope=False, by_head=True, text_out=False)
+    dims, layers = (JOINT_TOKENS, Dim("h", hidden)), c.integer("num_layers", default=18)
+    runs = [Run("transformer_blocks", 0, layers - 1, DoubleBlock(attention), dims)] if layers > 1 else []
+    runs.append(Run("transformer_blocks", layers - 1, 1, LastDoubleBlock(last), dims))
+    channels = c.integer("in_channels", default=16) * patch**2
+    stem = JointStem(
+        channels, c.integer("joint_attention_dim", default=4096), c.integer("pooled_projection_dim", default=2048), hidden, patch=patch,
+        positions=c.integer("pos_embed_max_size", default=96) ** 2,
+    )  # fmt: skip
+    return _network(c, hidden, tuple(runs), stem, c.integer("out_channels", default=16) * patch**2, channels)
+
+
+def _network(c: Config, hidden: int, runs: tuple[Run, ...], stem: JointStem, out: int, channels: int) -> Network:
+    return Network(
+        c.name, c.architecture, hidden, 0, runs, stem, ImageTail(hidden, out), RegressionHead(out), dtype=c.dtype(),
+        stem_dims=(TOKENS, Dim("C·p²", channels)), head_dims=(TOKENS, Dim("C·p²", out)),
+    )  # fmt: skip
