@@ -63,6 +63,10 @@ class Tally:
     forward_gemm: int
     """Position in `forward_events` of the first matrix product; cuBLAS asks for its workspace there. -1: there is none."""
     backward_gemm: int
+    gradients: tuple[Storage, ...]
+    """The gradients of its weights; `weight_gradients` is their sum."""
+    letters: tuple[tuple[str, int], ...]
+    """Sizes of the layer by their letters."""
 
 
 class _Living:
@@ -224,18 +228,42 @@ def tally(tape: Tape, start: Value, output: Value, recompute: Recompute = "none"
     cached = tuple(s for s in first.alive if s.cached and s not in kept)
     left = tuple(s for s in first.alive if s in kept)
     first.drop(s for s in first.alive.copy() if s.cached and s not in kept)
-    second, gradients = _Living(), ZERO
+    second = _Living()
+    gradients: tuple[Storage, ...] = ()
     incoming = outgoing = None
     if trains:
         if not is_last and output.grad:
             incoming = Storage(output.storage.size, tape.path, "gradient of output", output.dims, output.dtype, role="autograd_detail")
         outgoing = _replay_backward(tape, start, output, recompute, second, left, saved | pinned, keep_gradients, incoming)
-        gradients = Size.total({m.to.storage: m.size for step in tape.steps for m in step.made if m.to.storage.weight and m.size is not None}.values())
+        gradients = _weight_gradients(tape)
     return Tally(
-        left, cached, tuple(first.instants), tuple(second.instants), gradients, Size.total(s.size for s in left), Size.total(s.size for s in cached),
+        left, cached, tuple(first.instants), tuple(second.instants), Size.total(s.size for s in gradients), Size.total(s.size for s in left), Size.total(s.size for s in cached),
         output.storage.size, tuple(first.events), tuple(second.events), start.storage, output.storage, incoming, outgoing,
-        first.gemm, second.gemm,
+        first.gemm, second.gemm, gradients, _letters(tape),
     )  # fmt: skip
+
+
+def _weight_gradients(tape: Tape) -> tuple[Storage, ...]:
+    """One gradient of each weight that backward makes one of."""
+    made = {m.to.storage: (m, m.size) for step in tape.steps for m in step.made if m.to.storage.weight and m.size is not None}
+    return tuple(Storage(size, m.to.storage.place, "gradient of weight", m.to.dims, m.to.dtype, role="gradient") for m, size in made.values())
+
+
+def _letters(tape: Tape) -> tuple[tuple[str, int], ...]:
+    """The letters of the layer's fixed sizes, as its weights, its caches and its values have them; the first size where a letter has several."""
+    shapes = [*(p.dims for p in tape.parameters), *(c.dims for c in tape.caches), *(v.dims for step in tape.steps for v in step.outputs)]
+    found: dict[str, int] = {}
+    for dim in (d for dims in shapes for d in dims):
+        if not dim.axes and dim.letter.isidentifier():
+            found.setdefault(dim.letter, dim.size)
+    return tuple(found.items())
+
+
+def _gradient_size(made: Made) -> Size:
+    """Bytes of the gradient of a weight."""
+    if made.into is not None:
+        return made.into.size
+    return made.size or ZERO
 
 
 def _replay_backward(

@@ -6,7 +6,7 @@ keep and of the gradients that the later ones made. Sizes are linear in the batc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from everybyte.layers.replay import Instant, Recompute, Tally
 from everybyte.layers.setup import Setup
 from everybyte.layers.size import TOKENS, Batch, Point
 from everybyte.layers.tape import Role, Storage
-from everybyte.ledger.build import Line, plain
+from everybyte.ledger.build import Line, Text
 from everybyte.ledger.entry import Category
 from everybyte.models.count import parts
 from everybyte.rules.recipe import GradientsLive, Recipe, RecomputePlan
@@ -34,12 +34,16 @@ class Segment:
     label: str
     copies: int
     tally: Tally
-    last_label: str
     tower: str = ""
     keeps_gradients: bool = True
     """Its weights' gradients stay until the step; else each is used up at once, or counted elsewhere."""
     offloaded: bool = False
     """What it keeps waits in host memory."""
+
+    def copy(self, index: int) -> str:
+        """The label of one of the copies."""
+        name, dot, numbers = self.label.rpartition(".")
+        return f"{name}.{int(numbers.split('-')[0]) + index}" if dot and self.copies > 1 else self.label
 
 
 class Flow(NamedTuple):
@@ -102,12 +106,15 @@ def _append(
     """Adds a run; where the first layer changes the type of the hidden states or whether they need a gradient, the others start from that."""
     label, left = run
     name, _, numbers = label.rpartition(".")
-    last = f"{name}.{numbers.split('-')[-1]}" if name else label
+    first = int(numbers.split("-")[0]) if numbers[:1].isdigit() else None
     while left:
         written = write(layer, setup, dims, flow.dtype, mode, keeps, is_last, flow.grad)
         after = Flow(written.out_dtype, written.out_grad)
         count = left if after == flow else 1
-        found.append(Segment(label, count, written.tally, last, tower, keeps, offloads and mode != "none"))
+        if first is not None:
+            label = f"{name}.{first}" if count == 1 else f"{name}.{first}-{first + count - 1}"
+            first += count
+        found.append(Segment(label, count, written.tally, tower, keeps, offloads and mode != "none"))
         flow, left = after, left - count
     return flow
 
@@ -204,10 +211,15 @@ class Course:
         point = self.points[segment.tower]
         for module, members in group(storages).items():
             size = copies * sum(s.size.at(point) for s in members)
-            yield Line(f"{name}/{segment.label}/{module}", "activation", size, lambda m=members, p=point: storages_text(m, copies, p.batch), AUTOGRAD)  # type: ignore[misc]
+            yield Line(f"{name}/{segment.label}/{module}", "activation", size, self._text(segment, members, copies), AUTOGRAD)
 
     def _made_gradients(self, segment: Segment, copies: int, one: int) -> Line:
-        return Line(f"gradients/{segment.label}", "gradient", copies * one, plain(f"{copies}·g", g=one), "gradients of the layers whose backward has run")
+        text = self._text(segment, segment.tally.gradients, copies)
+        return Line(f"gradients/{segment.label}", "gradient", copies * one, text, "gradients of the layers whose backward has run")
+
+    def _text(self, segment: Segment, members: tuple[Storage, ...], copies: int) -> Callable[[], Text]:
+        batch = self.points[segment.tower].batch
+        return lambda: storages_text(members, copies, batch, segment.tally.letters)
 
     def _working(self, summit: Summit) -> Iterator[Line]:
         """The tensors of the layer that runs, by module and role."""
@@ -217,10 +229,9 @@ class Course:
         for module, members in group(summit.instant.held).items():
             for storage in members:
                 by_role.setdefault((storage.role, module), []).append(storage)
-        label = segment.last_label if summit.before else segment.label.split("-")[0]
+        label = segment.copy(summit.before)
         for (role, module), members in by_role.items():
             size = sum(s.size.at(point) for s in members)
-            kept = tuple(members)
-            yield Line(f"working/{label}/{module}", CATEGORY[role], size, lambda m=kept: storages_text(m, 1, point.batch), AUTOGRAD)  # type: ignore[misc]
+            yield Line(f"working/{label}/{module}", CATEGORY[role], size, self._text(segment, tuple(members), 1), AUTOGRAD)
 
 
