@@ -128,10 +128,11 @@ class Experts:
         weights = ops.cast(t, weights, x.dtype)
         result = ops.made(t, "zeros", x.dims, x.dtype)
         share = expert_share(self.top_k, self.count)
-        for _ in range(self.count):
+        for index in range(self.count):
             token = integers(t, "tokens of the expert", (), (share,))
             position = integers(t, "positions of the expert", (), (share,))
-            current = self._expert(t, rows(t, x, token, (share, x.dims[-1])))
+            with t.scope(str(index)):
+                current = self._expert(t, rows(t, x, token, (share, x.dims[-1])))
             picked = _pick(t, weights, token, position)
             result = _index_add(t, result, token, ops.mul(t, current, picked))
         return result
@@ -139,16 +140,15 @@ class Experts:
     def _expert(self, t: Tape, x: Value) -> Value:
         first, second, last = self.names
         width, hidden = Dim("f", self.ffn), Dim("h", self.hidden)
-        with t.scope("*"):
-            if self.gate is None:
-                inner = activate(t, self._one(t, x, second, width), self.activation)
-            else:
-                gate = self._one(t, x, first, width)
-                inner = self.gate.product(t, gate, self._one(t, x, second, width))
-            return self._one(t, inner, last, hidden)
+        if self.gate is None:
+            inner = activate(t, self._one(t, x, second, width), self.activation)
+        else:
+            gate = self._one(t, x, first, width)
+            inner = self.gate.product(t, gate, self._one(t, x, second, width))
+        return self._one(t, inner, last, hidden)
 
     def _one(self, t: Tape, x: Value, leaf: str, out: Dim) -> Value:
-        return linear(t, x, leaf, out, bias=self.bias, count=self.count, share=self.share)
+        return linear(t, x, leaf, out, bias=self.bias, share=self.share)
 
 
 def _pick(t: Tape, weights: Value, token: Value, position: Value) -> Value:

@@ -13,6 +13,8 @@ from everybyte.layers.linear import linear
 from everybyte.layers.size import Axis, B, Dim, Dims, Size
 from everybyte.layers.tape import Made, Storage, Tape, Value
 
+GatedNorm = Literal["gate-first", "norm-first", ""]
+
 
 @dataclass(frozen=True, slots=True)
 class Mamba2:
@@ -28,12 +30,10 @@ class Mamba2:
     bias: bool = False
     conv_bias: bool = True
     out_bias: bool = False
-    norm: Literal["gate-first", "norm-first", ""] = "gate-first"
+    norm: GatedNorm = "gate-first"
     """Gated RMSNorm behind the scan: the gate before the norm, after it, or a gate alone (Falcon-H1)."""
     scaled: bool = False
     """Input and projection are multiplied by constants (Falcon-H1)."""
-    wide_norm: bool = False
-    """The norm's weight is applied in fp32 whatever comes in (Falcon-H1)."""
 
     @property
     def inner(self) -> Dim:

@@ -35,8 +35,8 @@ def rms_norm(t: Tape, x: Value, leaf: str, *, style: str = "llama") -> Value:
     """RMSNorm over the last dimension, weight of that size.
 
     `llama`: x̂ is cast back before the product with the weight (modeling_llama.py); `wide`: the product stays in fp32 and the result is cast
-    (modeling_olmo2.py); `cast`: the same with an fp32 copy of the weight (modeling_nemotron_h.py); `gemma`: the same with 1 + weight (modeling_gemma.py); `plain`: no weight; `t5`: not the fp32 copy but the input itself is
-    multiplied (modeling_t5.py); `torch`: torch.nn.RMSNorm, one kernel on CUDA where input and weight have one type, else as `wide`.
+    (modeling_olmo2.py); `cast`: the same with an fp32 copy of the weight (modeling_nemotron_h.py); `gemma`: the same with 1 + weight
+    (modeling_gemma.py); `plain`: no weight; `t5`: not the fp32 copy but the input itself is multiplied (modeling_t5.py); `torch`: torch.nn.RMSNorm, one kernel on CUDA where input and weight have one type, else as `wide`.
     """
     with t.scope(leaf):
         weight = None if style == "plain" else t.parameter("weight", (x.dims[-1],), dtype=t.setup.norm_weights)
@@ -50,8 +50,8 @@ def rms_norm(t: Tape, x: Value, leaf: str, *, style: str = "llama") -> Value:
         if style == "gemma" and weight is not None:
             shifted = ops.unary(t, "add", ops.cast(t, weight, FP32), keeps="nothing")
             return ops.cast(t, ops.mul(t, normal, shifted), x.dtype)
-        if style in ("wide", "torch") and weight is not None:
-            return ops.cast(t, ops.mul(t, weight, normal), x.dtype)
+        if style in {"wide", "cast", "torch"} and weight is not None:
+            return ops.cast(t, ops.mul(t, ops.cast(t, weight, FP32) if style == "cast" else weight, normal), x.dtype)
         normal = ops.cast(t, normal, weight.dtype if style == "t5" and weight is not None else x.dtype)
         return normal if weight is None else ops.mul(t, weight, normal)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from everybyte.basics.errors import BadInput
 from everybyte.layers.attention import Attention
 from everybyte.layers.loss import Head
-from everybyte.layers.mamba2 import Mamba2
+from everybyte.layers.mamba2 import GatedNorm, Mamba2
 from everybyte.layers.mixer_block import ScaledMLP, TwinBlock
 from everybyte.layers.network import Network
 from everybyte.layers.norm import Norm
@@ -32,7 +32,9 @@ def _mamba(c: Config) -> Mamba2:
     inner = c.integer("mamba_d_ssm", default=c.integer("mamba_expand", default=2) * hidden)
     if inner % heads:
         raise BadInput(f"{c.path}.mamba_n_heads", f"must divide the inner width ({inner}), and {heads} does not")
-    norm = ("norm-first" if c.flag("mamba_norm_before_gate", default=True) else "gate-first") if c.flag("mamba_rms_norm", default=False) else ""
+    norm: GatedNorm = ""
+    if c.flag("mamba_rms_norm", default=False):
+        norm = "norm-first" if c.flag("mamba_norm_before_gate", default=True) else "gate-first"
     return Mamba2(
         hidden, heads, inner // heads, c.integer("mamba_n_groups", default=1), c.integer("mamba_d_state", default=256),
         c.integer("mamba_d_conv", default=4), c.integer("mamba_chunk_size", default=256), bias=c.flag("mamba_proj_bias", default=False),
