@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from everybyte.allocator.reserved import peak_reserved
 from everybyte.basics.errors import BadInput
 from everybyte.catalog.gpus import find_gpu
 from everybyte.catalog.ranges import interval
-from everybyte.engines.account import Account, Rank
+from everybyte.engines.account import Account, Bill, Rank
 from everybyte.engines.registry import Device, account, folder_of
 from everybyte.job import CustomGpu, Job, job_to_dict, read_job
 from everybyte.layers.network import Network
@@ -73,7 +74,7 @@ def headline(job: Job | dict[str, Any] | str) -> dict[str, int]:
 
 
 def _account(job: Job) -> tuple[Network, Device, Account]:
-    network = network_of(job.model, "model")  # type: ignore[arg-type]
+    network = network_of(job.model, "model")
     device = _device(job)
     return network, device, account(job, network, device)
 
@@ -99,12 +100,18 @@ def _rank_answer(rank: Rank, found: Account, device: Device) -> RankAnswer:
     phases = ledger.phases()
     peak = max(phases, key=lambda p: p.allocated)
     totals = {p.name: p.allocated for p in phases}
-    reserved = max(peak_reserved(rank.bill.script(), max(device.capacity - CONTEXT_BYTES, 0)), peak.allocated)
+    reserved = max(_reserved(rank.bill, max(device.capacity - CONTEXT_BYTES, 0)), peak.allocated)
     figures = {"peak.allocated": peak.allocated, "peak.reserved": reserved, "peak.device": reserved + CONTEXT_BYTES, **_static(totals)}
     return RankAnswer(
         label=rank.label, gpus=rank.gpus, stage=rank.stage, figures=figures, peak_phase=peak.name, phases=phases,
         ledger=(*ledger.entries, *_outside(tuple(totals))),
     )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def _reserved(bill: Bill, capacity: int) -> int:
+    """Peak of reserved bytes. The replay is the longest part of an answer; the same step on the same device is replayed once."""
+    return peak_reserved(bill.script(), capacity)
 
 
 def _outside(phases: tuple[Any, ...]) -> tuple[Any, ...]:

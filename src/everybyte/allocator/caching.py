@@ -18,6 +18,9 @@ SMALL_SEGMENT = 2 * MiB
 LARGE_SEGMENT = 20 * MiB
 OWN_SEGMENT = 10 * MiB
 SEGMENT_ROUNDING = 2 * MiB
+ADDRESS_BITS = 50
+"""A free block is one number, its size above its address, so that pools sort as the allocator does."""
+ADDRESS_MASK = (1 << ADDRESS_BITS) - 1
 
 
 class OutOfMemory(Exception):
@@ -25,10 +28,10 @@ class OutOfMemory(Exception):
 
 
 class _Block:
-    __slots__ = ("address", "free", "next", "prev", "size")
+    __slots__ = ("address", "free", "next", "pool", "prev", "size")
 
-    def __init__(self, address: int, size: int) -> None:
-        self.address, self.size, self.free = address, size, True
+    def __init__(self, address: int, size: int, pool: list[int]) -> None:
+        self.address, self.size, self.pool, self.free = address, size, pool, False
         self.prev: _Block | None = None
         self.next: _Block | None = None
 
@@ -36,69 +39,65 @@ class _Block:
 class CachingAllocator:
     """Simulates malloc and free; `reserved`, `allocated` and their peaks are bytes. `capacity` 0: an endless device."""
 
+    __slots__ = ("_at", "_large", "_live", "_next_address", "_small", "allocated", "capacity", "peak_allocated", "peak_reserved", "reserved", "retries")
+
     def __init__(self, capacity: int = 0) -> None:
         self.capacity = capacity
         self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
         self.retries = 0
-        # free blocks of the small and of the large pool, sorted by size, then address
-        self._pools: dict[bool, list[tuple[int, int, _Block]]] = {True: [], False: []}
-        self._live: dict[object, tuple[_Block, bool]] = {}
+        self._small: list[int] = []
+        self._large: list[int] = []
+        self._at: dict[int, _Block] = {}
+        self._live: dict[int, _Block] = {}
         self._next_address = 0
 
-    def malloc(self, key: object, nbytes: int) -> None:
-        """Allocates `nbytes` under a key. Raises OutOfMemory when a device of `capacity` cannot hold it."""
-        if nbytes <= 0:
-            return
-        size = max(-(-nbytes // MIN_BLOCK) * MIN_BLOCK, MIN_BLOCK)
+    def malloc(self, key: int, nbytes: int) -> None:
+        """Allocates `nbytes` > 0 under a key. Raises OutOfMemory when a device of `capacity` cannot hold it."""
+        size = -(-nbytes // MIN_BLOCK) * MIN_BLOCK
         small = size <= SMALL_REQUEST
-        block = self._take(size, small) or self._new_segment(size, small)
-        rest = block.size - size
-        if rest >= MIN_BLOCK if small else rest > SMALL_REQUEST:
-            self._split(block, size, small)
+        pool = self._small if small else self._large
+        index = bisect_left(pool, size << ADDRESS_BITS)
+        block = self._at[pool.pop(index) & ADDRESS_MASK] if index < len(pool) else self._new_segment(size, pool)
         block.free = False
-        self._live[key] = (block, small)
+        rest = block.size - size
+        if rest >= (MIN_BLOCK if small else SMALL_REQUEST + 1):
+            self._split(block, size, rest)
+        self._live[key] = block
         self.allocated += block.size
-        self.peak_allocated = max(self.peak_allocated, self.allocated)
+        if self.allocated > self.peak_allocated:
+            self.peak_allocated = self.allocated
 
-    def free(self, key: object) -> None:
-        """Frees what was allocated under a key; unknown keys are ignored."""
-        found = self._live.pop(key, None)
-        if found is None:
-            return
-        block, small = found
-        pool = self._pools[small]
+    def free(self, key: int) -> None:
+        """Frees what was allocated under a key."""
+        block = self._live.pop(key)
+        pool = block.pool
         self.allocated -= block.size
-        block.free = True
         before, after = block.prev, block.next
         if before is not None and before.free:
-            self._remove(pool, before)
+            del pool[bisect_left(pool, before.size << ADDRESS_BITS | before.address)]
             before.size += block.size
             before.next = after
             if after is not None:
                 after.prev = before
             block = before
         if after is not None and after.free:
-            self._remove(pool, after)
+            del pool[bisect_left(pool, after.size << ADDRESS_BITS | after.address)]
             block.size += after.size
             block.next = after.next
             if after.next is not None:
                 after.next.prev = block
-        insort(pool, (block.size, block.address, block))
+        block.free = True
+        insort(pool, block.size << ADDRESS_BITS | block.address)
 
     def empty_cache(self) -> None:
         """Gives segments back that hold no living block."""
-        for small, pool in self._pools.items():
-            whole = [entry for entry in pool if entry[2].prev is None and entry[2].next is None]
-            self.reserved -= sum(entry[0] for entry in whole)
-            self._pools[small] = [entry for entry in pool if entry[2].prev is not None or entry[2].next is not None]
+        for pool in (self._small, self._large):
+            blocks = [self._at[entry & ADDRESS_MASK] for entry in pool]
+            self.reserved -= sum(b.size for b in blocks if b.prev is None and b.next is None)
+            pool[:] = [b.size << ADDRESS_BITS | b.address for b in blocks if b.prev is not None or b.next is not None]
 
-    def _take(self, size: int, small: bool) -> _Block | None:
-        pool = self._pools[small]
-        index = bisect_left(pool, (size, -1))
-        return pool.pop(index)[2] if index < len(pool) else None
-
-    def _new_segment(self, size: int, small: bool) -> _Block:
-        if small:
+    def _new_segment(self, size: int, pool: list[int]) -> _Block:
+        if size <= SMALL_REQUEST:
             segment = SMALL_SEGMENT
         elif size < OWN_SEGMENT:
             segment = LARGE_SEGMENT
@@ -110,19 +109,19 @@ class CachingAllocator:
             if self.reserved + segment > self.capacity:
                 raise OutOfMemory(f"{size} bytes do not fit beside {self.reserved} reserved bytes on a device of {self.capacity}")
         self.reserved += segment
-        self.peak_reserved = max(self.peak_reserved, self.reserved)
-        block = _Block(self._next_address, segment)
+        if self.reserved > self.peak_reserved:
+            self.peak_reserved = self.reserved
+        block = _Block(self._next_address, segment, pool)
+        self._at[block.address] = block
         self._next_address += segment + SEGMENT_ROUNDING
         return block
 
-    def _split(self, block: _Block, size: int, small: bool) -> None:
-        rest = _Block(block.address + size, block.size - size)
+    def _split(self, block: _Block, size: int, left: int) -> None:
+        rest = _Block(block.address + size, left, block.pool)
+        rest.free = True
         rest.prev, rest.next = block, block.next
         if block.next is not None:
             block.next.prev = rest
         block.next, block.size = rest, size
-        insort(self._pools[small], (rest.size, rest.address, rest))
-
-    @staticmethod
-    def _remove(pool: list[tuple[int, int, _Block]], block: _Block) -> None:
-        del pool[bisect_left(pool, (block.size, block.address))]
+        self._at[rest.address] = rest
+        insort(block.pool, left << ADDRESS_BITS | rest.address)

@@ -142,6 +142,7 @@ def fused_linear(t: Tape, head: Head, x: Value) -> Value:
         kept = [grad_x]
         if weight.grad:
             grad_w = t.new("gradient of head", weight.dims, x.dtype, False)
+            grad_w.storage.role = "gradient"
             kept.append(grad_w)
             made.append(Made(weight, None, into=grad_w.storage))
         one = Size.of((chunk, width), x.dtype)

@@ -147,7 +147,7 @@ def run_backward(tape: Tape, output: Value, gradient: Storage | None, living: _L
             _backward_step(step, incoming, arrived, living, held, weights)
         for storage in step.saved:
             owners[storage] -= 1
-            if owners[storage] == 0 and storage not in held and storage not in arrived.values():
+            if owners[storage] == 0 and storage not in held and storage not in arrived.values() and not weights.holds(storage):
                 living.drop((storage,))
         still = set(arrived.values()) | held
         living.drop(s for s in incoming if s not in still)
@@ -168,6 +168,10 @@ class _WeightGradients:
             for made in step.made:
                 if made.to.storage.weight:
                     self.waiting[made.to.storage] = self.waiting.get(made.to.storage, 0) + 1
+
+    def holds(self, storage: Storage) -> bool:
+        """Whether a storage stays as the gradient of a weight (one that was written over a tensor which forward kept)."""
+        return self.keep and storage in self.first.values()
 
     def arrive(self, weight: Storage, fresh: Storage, living: _Living) -> None:
         """One more gradient of a weight."""
@@ -245,7 +249,7 @@ def tally(tape: Tape, start: Value, output: Value, recompute: Recompute = "none"
 
 def _weight_gradients(tape: Tape) -> tuple[Storage, ...]:
     """One gradient of each weight that backward makes one of."""
-    made = {m.to.storage: (m, m.size) for step in tape.steps for m in step.made if m.to.storage.weight and m.size is not None}
+    made = {m.to.storage: (m, m.into.size if m.into is not None else m.size or ZERO) for step in tape.steps for m in step.made if m.to.storage.weight}
     return tuple(Storage(size, m.to.storage.place, "gradient of weight", m.to.dims, m.to.dtype, role="gradient") for m, size in made.values())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from everybyte.layers.replay import Event as Change
@@ -30,6 +31,8 @@ class Script:
         self.gradients: list[int] = []
         self.waiting_handles = training.recipe.handles
         """cuBLAS handles without a workspace yet: forward's thread asks at its first product, autograd's at its own."""
+        row = self.course.row
+        self.parts = [_part(segment, self.course.points[segment.tower], first=not index) for index, segment in enumerate(row)]
 
     def _make(self, nbytes: int) -> Event:
         self.next_key += 1
@@ -87,47 +90,49 @@ class Script:
         yield from ((key, 0) for key, _ in made)
 
     def forward_backward(self) -> Iterator[Event]:
-        """Forward and backward of one micro-batch, and the freeing of its gradients after the step."""
+        """Forward and backward of one micro-batch. Gradients of weights stay; hidden states and their gradients are handed on from layer to layer."""
         course = self.course
-        stack: list[tuple[Segment, dict[Storage, int]]] = []
-        leaving: list[tuple[Segment, dict[Storage, int]]] = []
-        flowing: int | None = None
-        for segment in course.row:
-            point = course.points[segment.tower]
-            for _ in range(segment.copies):
-                keys: dict[Storage, int] = {}
-                if flowing is not None:
-                    keys[segment.tally.start] = flowing
-                yield from self._play(segment.tally.forward_events, keys, point, (segment.tally.forward_gemm, self.training.recipe.handles - 1))
-                flowing = keys.get(segment.tally.end)
-                stack.append((segment, keys))
-                if segment.offloaded:
-                    leaving.append((segment, keys))
-                    if len(leaving) > (self.training.recipe.recompute.in_flight or 0):
-                        yield from self._offload(*leaving.pop(0))
-        for segment, keys in leaving:
-            yield from self._offload(segment, keys)
-        if flowing is not None:
+        done: list[tuple[_Part, list[int]]] = []
+        flowing = 0
+        for part in self.parts:
+            for _ in range(part.copies):
+                keys = self._keys(part, flowing)
+                yield from self._play(part.forward, keys, part.forward_product, course.recipe.handles - 1)
+                flowing = keys[part.end] if part.end >= 0 else 0
+                done.append((part, keys))
+        if flowing:
             yield flowing, 0
-        cached = [keys.pop(s) for segment, keys in stack for s in segment.tally.cached if s in keys]
-        yield from ((key, 0) for key in cached)
-        gradient: int | None = None
-        while stack:
-            segment, keys = stack.pop()
-            if gradient is not None:
-                if segment.tally.incoming is None:
-                    yield gradient, 0
-                else:
-                    keys[segment.tally.incoming] = gradient
-            yield from self._play(segment.tally.backward_events, keys, course.points[segment.tower], (segment.tally.backward_gemm, 0))
-            gradient = keys.get(segment.tally.outgoing) if segment.tally.outgoing is not None else None
-        if gradient is not None:
+        for part, keys in done:
+            for slot in part.cached:
+                yield keys[slot], 0
+        gradient = 0
+        while done:
+            part, keys = done.pop()
+            if gradient and part.incoming < 0:
+                yield gradient, 0
+            elif part.incoming >= 0:
+                keys[part.incoming] = gradient
+            yield from self._play(part.backward, keys, part.backward_product, 0)
+            self.gradients += [keys[slot] for slot in part.gradients]
+            gradient = keys[part.outgoing] if part.outgoing >= 0 else 0
+        if gradient:
             yield gradient, 0
 
-    @staticmethod
-    def _offload(segment: Segment, keys: dict[Storage, int]) -> Iterator[Event]:
-        """What a layer keeps leaves the device; backward makes it anew."""
-        yield from ((keys.pop(storage), 0) for storage in segment.tally.kept if storage in keys)
+    def _keys(self, part: _Part, flowing: int) -> list[int]:
+        """A key for each storage of one layer; its input has the key of the earlier layer's output."""
+        keys = list(range(self.next_key + 1, self.next_key + part.slots + 1))
+        self.next_key += part.slots
+        if flowing:
+            keys[part.start] = flowing
+        return keys
+
+    def _play(self, events: list[tuple[int, int]], keys: list[int], product: int, handles_left: int) -> Iterator[Event]:
+        if product >= 0 and self.waiting_handles > handles_left:
+            yield from ((keys[slot], size) for slot, size in events[:product])
+            yield from self._workspace(handles_left)
+            yield from ((keys[slot], size) for slot, size in events[product:])
+        else:
+            yield from ((keys[slot], size) for slot, size in events)
 
     def make_gradients(self) -> Iterator[Event]:
         """Gradients of all trained tensors, where an earlier micro-batch made them; they are there once."""
@@ -147,21 +152,72 @@ class Script:
         yield from ((key, 0) for key in self.gradients)
         self.gradients = []
 
-    def _play(self, events: tuple[Change, ...], keys: dict[Storage, int], point: Point, product: tuple[int, int]) -> Iterator[Event]:
-        first_product, handles_left = product
-        for index, event in enumerate(events):
-            if index == first_product:
-                yield from self._workspace(handles_left)
-            storage = event.storage
-            if event.made:
-                if storage not in keys:
-                    key, size = self._make(storage.size.at(point))
-                    keys[storage] = key
-                    yield key, size
-                    if storage.role == "gradient":
-                        self.gradients.append(key)
-            elif storage in keys:
-                yield keys.pop(storage), 0
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One segment with its storages numbered and its sizes worked out; -1 where there is no such storage."""
+
+    copies: int
+    slots: int
+    forward: list[tuple[int, int]]
+    backward: list[tuple[int, int]]
+    forward_product: int
+    backward_product: int
+    start: int
+    end: int
+    incoming: int
+    outgoing: int
+    cached: tuple[int, ...]
+    gradients: tuple[int, ...]
+
+
+class _Numbering:
+    """Gives the storages of a segment their slots and turns its events into (slot, bytes) rows."""
+
+    def __init__(self, point: Point) -> None:
+        self.point = point
+        self.slots: dict[Storage, int] = {}
+        self.alive: set[Storage] = set()
+
+    def slot(self, storage: Storage | None) -> int:
+        """The number of a storage; -1 for none."""
+        return -1 if storage is None else self.slots.setdefault(storage, len(self.slots))
+
+    def rows(self, events: tuple[Change, ...], product: int) -> tuple[list[tuple[int, int]], int]:
+        """The events without those of storages that exist already or are empty, and where among them the first product runs."""
+        out: list[tuple[int, int]] = []
+        place = -1
+        for index, (made, storage) in enumerate((e.made, e.storage) for e in events):
+            if index == product:
+                place = len(out)
+            if made == (storage in self.alive):
+                continue
+            size = storage.size.at(self.point) if made else 0
+            if made and not size:
+                continue
+            (self.alive.add if made else self.alive.discard)(storage)
+            out.append((self.slot(storage), size))
+        return out, place
+
+
+def _part(segment: Segment, point: Point, *, first: bool) -> _Part:
+    """Numbers the storages of a segment. Its input and the gradient of its output exist already, but for the first input."""
+    tally, numbering = segment.tally, _Numbering(point)
+    if not first:
+        numbering.alive.add(tally.start)
+    forward, forward_product = numbering.rows(tally.forward_events, tally.forward_gemm)
+    end = numbering.slot(tally.end) if tally.end in numbering.alive else -1
+    cached = tuple(numbering.slot(s) for s in tally.cached if s in numbering.alive)
+    numbering.alive -= {tally.end, *tally.cached} - set(tally.kept)
+    if tally.incoming is not None:
+        numbering.alive.add(tally.incoming)
+    backward, backward_product = numbering.rows(tally.backward_events, tally.backward_gemm)
+    outgoing = numbering.slot(tally.outgoing) if tally.outgoing in numbering.alive else -1
+    gradients = tuple(numbering.slot(s) for s in numbering.alive if s.role == "gradient")
+    start, incoming = numbering.slot(tally.start), numbering.slot(tally.incoming)
+    return _Part(
+        segment.copies, len(numbering.slots), forward, backward, forward_product, backward_product, start, end, incoming, outgoing, cached, gradients
+    )  # fmt: skip
 
 
 def script(training: Training, steps: int = 2) -> Iterator[Event]:

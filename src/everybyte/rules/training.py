@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from everybyte.layers.network import Network
 from everybyte.ledger.build import Line, build, plain
@@ -25,7 +25,7 @@ class Training:
     network: Network
     recipe: Recipe
     compute_capability: str
-    course: Course
+    course: Course = field(compare=False)
     extra: tuple[Line, ...] = ()
     """Rows of the engine that live all the time."""
 
