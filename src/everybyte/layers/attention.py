@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 from typing import Any
 
 from everybyte.basics.dtypes import FP32
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
 from everybyte.layers.norm import Norm
-from everybyte.layers.rope import partial_rotary, rotary_complex
+from everybyte.layers.rope import partial_rotary, rotary_complex, stretched, table_dtype
 from everybyte.layers.rope import rotary as rotary
 from everybyte.layers.sdp import SCORES as SCORES
 from everybyte.layers.sdp import Heads as Heads
@@ -34,10 +35,14 @@ class Attention:
     fused_split: bool = False
     """Parts of the joined projection come from one split (GPT-2, NeoX), not from three slices (Phi-3)."""
     clip: bool = False
-    """The joined projection is clamped to a range before it is split (DBRX)."""
+    """Projections are clamped to a range: the joined one before it is split (DBRX), three in place (OLMo)."""
     rope: bool = True
     rotary_dim: int = 0
     """Numbers of a head that turn, where the turned part is cut out and joined again; 0: the whole head at once."""
+    rope_by_token: bool = False
+    """The turned part is joined again while heads are side by side in every token (GPT-J)."""
+    rope_tables: Literal["", "layer", "call"] = ""
+    """cos and sin are stretched once for q and k of every layer (GLM), or for each of them (GPT-J), and kept; else made once for all layers."""
     rope_wide: bool = False
     """Positions are applied in fp32 and the result is cast back (Cohere)."""
     qk_norm: str = ""
@@ -63,6 +68,8 @@ class Attention:
     """Queries are multiplied by a factor that grows with their position (Llama 4, in layers without positions)."""
     indexer: Any = None
     """A Layer that chooses blocks of keys to look at; each call then gets a mask of its own (MiniMax-M3)."""
+    wide_scores: bool = False
+    """Eager scores are products of fp32 copies of q and k (GPT-J)."""
     wide_softmax: bool = True
     """Eager softmax runs in fp32; False: in the type of the scores (GPT-2)."""
     window: int = 0
@@ -87,7 +94,7 @@ class Attention:
         if self.scaled_query:
             q = ops.scale(t, q)
         if self.rope:
-            q, k = self._positions(t, q, self.heads), self._positions(t, k, self.kv_heads)
+            q, k = self._turn(t, q, k)
         if self.qk_norm_late:
             q, k = self._norms(t, q, k)
         if self.temperature:
@@ -98,7 +105,8 @@ class Attention:
             t.cache("kv", "value", (sizes.v_width,), window=self.window)
         sinks = t.parameter("sinks", (Dim("a", self.heads),)) if self.sinks else None
         out = attend(
-            t, q, k, v, sizes, dropout=self.dropout, softcap=self.softcap, sinks=sinks, wide=self.wide_softmax, window=self.window, bias=mask
+            t, q, k, v, sizes, dropout=self.dropout, softcap=self.softcap, sinks=sinks, wide=self.wide_softmax, window=self.window, bias=mask,
+            wide_scores=self.wide_scores,
         )  # fmt: skip
         if gate is not None:
             out = ops.mul(t, out, ops.unary(t, "sigmoid", gate, keeps="output"))
@@ -115,6 +123,8 @@ class Attention:
             q, k, v = ops.split(t, joined, dims) if self.fused_split else (ops.narrow(t, joined, d) for d in dims)
         else:
             q, k, v = (linear(t, x, name, width, bias=self.qkv_bias) for name, width in zip(self.names[:3], widths, strict=True))
+            if self.clip:
+                q, k, v = (ops.clamp_(t, y) for y in (q, k, v))
         return q, k, v
 
     def _project_gated(self, t: Tape, x: Value, sizes: Heads) -> tuple[Value, Value, Value, Value]:
@@ -135,12 +145,21 @@ class Attention:
         t.step("attention mask", (chosen,), (mask,))
         return mask
 
-    def _positions(self, t: Tape, x: Value, heads: int) -> Value:
+    def _positions(self, t: Tape, x: Value, heads: int, tables: tuple[Value, Value] | None = None) -> Value:
         if self.complex_rope:
             return rotary_complex(t, x)
         if self.rotary_dim:
-            return partial_rotary(t, x, Dim("a" if heads == self.heads else "k", heads), self.head_dim, self.rotary_dim)
+            if self.rope_tables == "call":
+                tables = stretched(t, self.rotary_dim, table_dtype(t, x))
+            letter = Dim("a" if heads == self.heads else "k", heads)
+            return partial_rotary(t, x, letter, self.head_dim, self.rotary_dim, by_token=self.rope_by_token, tables=tables)
         return rotary(t, x, wide=self.rope_wide)
+
+    def _turn(self, t: Tape, q: Value, k: Value) -> tuple[Value, Value]:
+        if self.rope_tables != "layer":
+            return self._positions(t, q, self.heads), self._positions(t, k, self.kv_heads)
+        tables = stretched(t, self.rotary_dim, table_dtype(t, q))
+        return self._positions(t, q, self.heads, tables), self._positions(t, k, self.kv_heads, tables)
 
     def _norms(self, t: Tape, q: Value, k: Value) -> tuple[Value, Value]:
         if not self.qk_norm:

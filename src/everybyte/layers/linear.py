@@ -8,8 +8,15 @@ from everybyte.layers.size import Dim, Size
 from everybyte.layers.tape import Made, Tape, Value
 
 
-def linear(t: Tape, x: Value, leaf: str, out: Dim, *, bias: bool = False, count: int = 1, share: tuple[int, int] = (1, 1)) -> Value:
-    """The linear layer called `leaf` of the current module: x (..., in) -> (..., out). `count` equal layers stand behind it, `share` as in Parameter."""
+def linear(t: Tape, x: Value, leaf: str, out: Dim, *, bias: bool = False, count: int = 1, share: tuple[int, int] = (1, 1), apart: bool = False) -> Value:
+    """The linear layer called `leaf` of the current module: x (..., in) -> (..., out).
+
+    `count` equal layers stand behind it, `share` as in Parameter. `apart`: the bias is added on its own, in its own type (Falcon).
+    """
+    if bias and apart:
+        y = linear(t, x, leaf, out, count=count, share=share)
+        with t.scope(leaf):
+            return ops.add(t, y, t.parameter("bias", (out,), count=count, share=share))
     place = t.name(leaf)
     outer, t.path = t.path, place
     adapter = t.setup.adapter

@@ -117,9 +117,11 @@ class PlainMLP:
     bias: bool = True
     names: tuple[str, str] = ("fc1", "fc2")
     dropout: float = 0.0
+    bias_apart: bool = False
+    """Biases are added on their own (Falcon)."""
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, h) -> (n, h)."""
-        up = linear(t, x, self.names[0], Dim("f", self.ffn), bias=self.bias)
-        down = linear(t, activate(t, up, self.activation), self.names[1], Dim("h", self.hidden), bias=self.bias)
+        up = linear(t, x, self.names[0], Dim("f", self.ffn), bias=self.bias, apart=self.bias_apart)
+        down = linear(t, activate(t, up, self.activation), self.names[1], Dim("h", self.hidden), bias=self.bias, apart=self.bias_apart)
         return ops.dropout(t, down, self.dropout)

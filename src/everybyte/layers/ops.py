@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everybyte.basics.dtypes import BOOL, FP32, INT64, DType
-from everybyte.layers.size import B, TOKENS, ZERO, Axis, Dim, Dims, Size, elements
+from everybyte.layers.size import TOKENS, ZERO, Axis, B, Dim, Dims, Size, elements
 from everybyte.layers.tape import Made, Tape, Value
 
 
@@ -45,6 +45,7 @@ def cast(t: Tape, x: Value, dtype: DType) -> Value:
     if x.dtype == dtype:
         return x
     out = t.new("to", x.dims, dtype, x.grad)
+    out.storage.head_major = x.storage.head_major
     t.step("to", (x,), (out,))
     return out
 
@@ -73,6 +74,7 @@ def runs_wide(t: Tape) -> bool:
 def unary(t: Tape, what: str, x: Value, *, keeps: str = "input") -> Value:
     """An elementwise function of one tensor that keeps its input, its output or nothing."""
     out = t.new(what, x.dims, x.dtype, x.grad)
+    out.storage.head_major = x.storage.head_major
     kept = {"input": (x,), "output": (out,), "nothing": ()}[keeps]
     t.step(what, (x,), (out,), saved=kept)
     return out
@@ -201,6 +203,14 @@ def narrow(t: Tape, x: Value, dims: Dims) -> Value:
     return out
 
 
+def clamp_(t: Tape, x: Value) -> Value:
+    """Clamped in place: autograd keeps a copy of what x was."""
+    before = t.new("before clamp", x.dims, x.dtype, False)
+    out = Value(x.storage, x.dims, x.dtype, x.grad)
+    t.step("clamp_", (x,), (out, before), saved=(before,))
+    return out
+
+
 def gather(t: Tape, x: Value) -> Value:
     """Indexing by a list: a copy that keeps its one index; backward adds into zeros of what was indexed."""
     out = t.new("index", x.dims, x.dtype, x.grad)
@@ -226,6 +236,7 @@ def contiguous(t: Tape, x: Value) -> Value:
 def repeat(t: Tape, x: Value, dims: Dims) -> Value:
     """A broadcast made dense (repeat_kv); its backward sums over the copies."""
     out = t.new("repeat", dims, x.dtype, x.grad)
+    out.storage.head_major = True
     t.step("repeat", (x,), (out,))
     return out
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from everybyte.basics.dtypes import FP32, DType
 from everybyte.layers import ops
-from everybyte.layers.size import Dim, Dims, Size
+from everybyte.layers.size import QUERIES, Dim, Dims, Size
 from everybyte.layers.tape import Tape, Value
 
 
@@ -19,14 +19,28 @@ def rotary(t: Tape, x: Value, *, wide: bool = False) -> Value:
     return _turn(t, x, table_dtype(t, x))
 
 
-def partial_rotary(t: Tape, x: Value, heads: Dim, head_dim: int, turned: int) -> Value:
-    """Only the first `turned` numbers of every head turn; the rest is joined to them again (NeoX, Phi, GLM), even when nothing is left over."""
+def partial_rotary(
+    t: Tape, x: Value, heads: Dim, head_dim: int, turned: int, *, by_token: bool = False, tables: tuple[Value, Value] | None = None
+) -> Value:
+    """Only the first `turned` numbers of every head turn; the rest is joined to them again (NeoX, Phi, GLM), even when nothing is left over.
+
+    The result has its heads one after another, unless they are joined side by side in every token (`by_token`, GPT-J).
+    """
     if t.setup.kernels.rope == "fused":
         return ops.unary(t, "rope", x, keeps="nothing")
     rows: Dims = (*x.dims[:-1], heads)
     first = ops.narrow(t, x, (*rows, Dim("d_r", turned)))
     rest = ops.narrow(t, x, (*rows, Dim("d_p", head_dim - turned)))
-    return ops.cat(t, (_turn(t, first, table_dtype(t, x)), rest), x.dims)
+    out = ops.cat(t, (_turn(t, first, table_dtype(t, x), tables), rest), x.dims)
+    out.storage.head_major = not by_token
+    return out
+
+
+def stretched(t: Tape, width: int, dtype: DType) -> tuple[Value, Value]:
+    """cos and sin that a layer stretches for itself, which its products keep (GLM, GPT-J)."""
+    pair = t.new("cos", (QUERIES, Dim("d_r", width)), dtype, False), t.new("sin", (QUERIES, Dim("d_r", width)), dtype, False)
+    t.step("repeat_interleave", (), pair)
+    return pair
 
 
 def table_dtype(t: Tape, x: Value) -> DType:
@@ -34,9 +48,10 @@ def table_dtype(t: Tape, x: Value) -> DType:
     return FP32 if t.setup.compute is not None and t.setup.weights == FP32 else x.dtype
 
 
-def _turn(t: Tape, x: Value, table: DType) -> Value:
-    left = _times_table(t, x, table)
-    right = _times_table(t, _rotate_half(t, x), table)
+def _turn(t: Tape, x: Value, table: DType, tables: tuple[Value, Value] | None = None) -> Value:
+    cos, sin = tables or (None, None)
+    left = _times_table(t, x, table, cos)
+    right = _times_table(t, _rotate_half(t, x), table, sin)
     return ops.add(t, left, right)
 
 
@@ -52,14 +67,16 @@ def _turn_pairs(t: Tape, x: Value) -> Value:
 def _rotate_half(t: Tape, x: Value) -> Value:
     """`cat((-x2, x1))`: the negated half is a tensor of its own. Backward negates one half and puts each into zeros of the whole."""
     out = t.new("rotate_half", x.dims, x.dtype, x.grad)
+    out.storage.head_major = x.storage.head_major
     half = Size.of((*x.dims[:-1], Dim(f"{x.dims[-1].letter}/2", max(x.dims[-1].size // 2, 1))), x.dtype)
     t.step("rotate_half", (x,), (out,), scratch=half, back_scratch=Size.of(x.dims, x.dtype))
     return out
 
 
-def _times_table(t: Tape, x: Value, table: DType) -> Value:
-    out = t.new("mul", x.dims, FP32 if FP32 in (table, x.dtype) else x.dtype, x.grad)
-    t.step("mul", (x,), (out,))
+def _times_table(t: Tape, x: Value, dtype: DType, table: Value | None) -> Value:
+    out = t.new("mul", x.dims, FP32 if FP32 in (dtype, x.dtype) else x.dtype, x.grad)
+    out.storage.head_major = x.storage.head_major
+    t.step("mul", (x,) if table is None else (x, table), (out,), saved=() if table is None else (table,))
     return out
 
 

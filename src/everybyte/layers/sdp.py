@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from everybyte.basics.dtypes import BF16, FP16, FP32, INT64
 from everybyte.layers import ops
+from everybyte.layers.rope import table_dtype
 from everybyte.layers.size import B, Dim, Dims, S, Size, T
 from everybyte.layers.tape import Made, Storage, Tape, Value
 
@@ -69,22 +70,25 @@ def attend(
     window: int = 0,
     bias: Value | None = None,
     broadcast: bool = False,
+    wide_scores: bool = False,
 ) -> Value:
     """softmax(q·kᵀ)·v with the chosen kernel: q (n, A), k (n, K), v (n, Kv) -> (n, Av).
 
-    `scores`: query-key pairs of one head; `wide`: eager softmax runs in fp32, as in most decoders; `bias` is added to the scores.
+    `scores`: query-key pairs of one head; `wide`: eager softmax runs in fp32, as in most decoders, `wide_scores`: the scores too; `bias` is added to them.
     Soft caps and sinks are not in SDPA: HF then runs the eager path. `broadcast`: SDPA is given fewer key heads and not told to group them,
     for which it has no fused kernel (Falcon-7B).
     """
     kernels = t.setup.kernels
     if kernels.attention == "eager" or (kernels.attention == "sdpa" and (softcap or sinks is not None)):
+        if wide_scores:
+            q, k = ops.cast(t, q, FP32), ops.cast(t, k, FP32)
         return _eager(t, q, k, v, sizes, dropout, softcap, sinks, scores, wide, bias)
     masked = kernels.attention == "sdpa" and (kernels.masked or bias is not None or bool(window and t.setup.past_window))
+    if (broadcast and kernels.attention == "sdpa") or (kernels.device == "cpu" and (t.setup.rate(dropout) or sizes.d != sizes.dv)):
+        return _math(t, q, k, v, sizes, dropout, scores)
     if kernels.repeat_kv or masked:
         k = repeat_kv(t, k, sizes.a, sizes.k, sizes.q_width)
         v = repeat_kv(t, v, sizes.a, sizes.k, sizes.out_width)
-    if (broadcast and kernels.attention == "sdpa") or (kernels.device == "cpu" and (t.setup.rate(dropout) or sizes.d != sizes.dv)):
-        return _math(t, q, k, v, sizes, dropout, scores)
     if masked and bias is None:
         bias = ops.made(t, "attention mask", (scores,), t.setup.compute or q.dtype)
         t.step("mask", (), (bias,))
@@ -111,13 +115,13 @@ def _eager(
     scores = ops.scale(t, ops.matmul(t, by_head(t, q), by_head(t, k), scores_dims))
     if softcap:
         scores = ops.scale(t, ops.unary(t, "tanh", ops.scale(t, scores), keeps="output"))
-    scores = ops.add(t, scores, bias) if bias is not None else ops.unary(t, "add mask", scores, keeps="nothing")
+    scores = ops.add(t, scores, bias) if bias is not None else add_mask(t, scores)
     if sinks is not None:
         weights = _softmax_with_sinks(t, scores, sinks)
     else:
         weights = ops.softmax(t, scores, FP32 if wide else None)
         t.drop(scores)
-        weights = ops.cast(t, weights, q.dtype)
+        weights = ops.cast(t, weights, v.dtype)
     weights = ops.dropout(t, weights, rate)
     out = ops.matmul(t, weights, by_head(t, v), (q.dims[0], sizes.out_width))
     return ops.contiguous(t, out)
@@ -145,9 +149,16 @@ def _softmax_with_sinks(t: Tape, scores: Value, sinks: Value) -> Value:
 
 def by_head(t: Tape, x: Value) -> Value:
     """A batched product lays its factors out by head first: a copy, unless there is one sequence or repeat_kv, a copy or a cast did so already."""
-    if t.setup.single or x.storage.what in ("repeat", "cat", "copy") or (t.setup.compute is not None and x.dtype != t.setup.compute):
+    if t.setup.single or x.storage.head_major or x.storage.what == "copy" or (t.setup.compute is not None and x.dtype != t.setup.compute):
         return x
     return ops.contiguous(t, x)
+
+
+def add_mask(t: Tape, scores: Value) -> Value:
+    """Eager scores plus the mask, which has the type of the hidden states: fp32 under autocast."""
+    out = t.new("add mask", scores.dims, table_dtype(t, scores), scores.grad)
+    t.step("add mask", (scores,), (out,), made=[Made(scores, None if out.dtype == scores.dtype else Size.of(scores.dims, scores.dtype))])
+    return out
 
 
 def _math(t: Tape, q: Value, k: Value, v: Value, sizes: Heads, rate: float, pairs: Dim) -> Value:
@@ -156,7 +167,8 @@ def _math(t: Tape, q: Value, k: Value, v: Value, sizes: Heads, rate: float, pair
     origin = q.dtype if t.setup.compute is None else t.setup.compute
     q, k, v = (ops.cast(t, ops.autocast(t, x), FP32) for x in (q, k, v))
     q = ops.scale(t, q)
-    k = ops.scale(t, repeat_kv(t, k, sizes.a, sizes.k, sizes.q_width))
+    k = ops.scale(t, k)
+    k = repeat_kv(t, k, sizes.a, sizes.k, sizes.q_width)
     v = repeat_kv(t, v, sizes.a, sizes.k, sizes.out_width)
     scores = _product(t, q, k, (Dim("a", sizes.a), pairs))
     weights = ops.dropout(t, ops.softmax(t, scores, FP32), rate)
@@ -193,5 +205,5 @@ def _fused(t: Tape, q: Value, k: Value, v: Value, sizes: Heads, bias: Value | No
             hidden = hidden + Size.of((k.dims[0], sizes.q_width), k.dtype) + Size.of((v.dims[0], sizes.out_width), v.dtype)
     inputs = (q, k, v) if bias is None else (q, k, v, ops.autocast(t, bias))
     t.step("attention", inputs, (out, lse), saved=(*inputs, out, lse), back_scratch=hidden)
-    # The result has the layout of q. A joined q lies head by head, and so HF's `transpose(1, 2).contiguous()` makes a copy
-    return ops.contiguous(t, out) if q.storage.what == "cat" and sizes.d == sizes.dv else out
+    # The result has the layout of q: where heads lie one after another, HF's `transpose(1, 2).contiguous()` makes a copy
+    return ops.contiguous(t, out) if q.storage.head_major and sizes.d == sizes.dv else out

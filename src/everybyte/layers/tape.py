@@ -35,6 +35,8 @@ class Storage:
     cached: bool = False
     """Kept to the end of forward by its maker (a weight that autocast cast, positions that all layers share)."""
     role: Role = "activation"
+    head_major: bool = False
+    """Heads lie one after another (b, a, s, d), not side by side in every token (b, s, a, d)."""
     outside: bool = False
     """Persistent for this tape, but made in this step by another part of the network (encoder states that cross-attention reads): counted
     there; its gradient is on its way, not a weight's."""

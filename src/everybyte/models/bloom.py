@@ -11,7 +11,7 @@ from everybyte.layers.block import Block, Norm
 from everybyte.layers.linear import linear
 from everybyte.layers.mlp import PlainMLP
 from everybyte.layers.network import Embedding, Network
-from everybyte.layers.sdp import SCORES, by_head
+from everybyte.layers.sdp import SCORES, add_mask, by_head
 from everybyte.layers.size import Dim
 from everybyte.layers.tape import Tape, Value
 from everybyte.models.config import Config
@@ -36,8 +36,7 @@ class BloomAttention:
         t.cache("kv", "key", (width,))
         t.cache("kv", "value", (width,))
         scores = ops.matmul(t, q, k, (Dim("a", self.heads), SCORES))
-        scores = ops.unary(t, "add mask", scores, keeps="nothing")
-        weights = ops.cast(t, ops.softmax(t, scores, FP32), q.dtype)
+        weights = ops.cast(t, ops.softmax(t, add_mask(t, scores), FP32), q.dtype)
         weights = ops.dropout(t, weights, self.dropout)
         out = ops.contiguous(t, ops.matmul(t, weights, v, (x.dims[0], width)))
         return linear(t, out, "dense", Dim("h", self.hidden), bias=True)

@@ -9,8 +9,8 @@ from everybyte.layers.block import Block, Norm, ParallelBlock
 from everybyte.layers.linear import linear
 from everybyte.layers.mlp import PlainMLP
 from everybyte.layers.network import Embedding, Network
-from everybyte.layers.rope import rotary
-from everybyte.layers.sdp import SCORES, Heads, attend, by_head, repeat_kv
+from everybyte.layers.rope import rotary, table_dtype
+from everybyte.layers.sdp import SCORES, Heads, add_mask, attend, by_head, repeat_kv
 from everybyte.layers.size import Dim
 from everybyte.layers.tape import Tape, Value
 from everybyte.models.config import Config
@@ -35,7 +35,7 @@ class FalconAttention:
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, h) -> (n, h)."""
         width, narrow = Dim("A", self.hidden), Dim("K", self.kv_heads * self.head_dim)
-        joined = linear(t, x, "query_key_value", Dim("(A+2K)", width.size + 2 * narrow.size), bias=self.bias)
+        joined = linear(t, x, "query_key_value", Dim("(A+2K)", width.size + 2 * narrow.size), bias=self.bias, apart=True)
         q, k, v = (ops.narrow(t, joined, (x.dims[0], w)) for w in (width, narrow, narrow))
         q, k, v = self._spread(t, q, k, v)
         if not self.alibi:
@@ -48,8 +48,8 @@ class FalconAttention:
         if t.setup.kernels.attention == "eager":
             out = self._eager(t, q, k, v, sizes, rate)
         else:
-            out = attend(t, q, k, v, sizes, dropout=rate, broadcast=shared != self.heads)
-        return linear(t, out, "dense", Dim("h", self.hidden), bias=self.bias)
+            out = attend(t, q, k, v, sizes, dropout=rate, broadcast=shared != self.heads, bias=self._mask(t, q))
+        return linear(t, out, "dense", Dim("h", self.hidden), bias=self.bias, apart=True)
 
     def _spread(self, t: Tape, q: Value, k: Value, v: Value) -> tuple[Value, Value, Value]:
         """Indexing with a list copies; groups are then broadcast to their queries and copied, and q with them."""
@@ -60,12 +60,22 @@ class FalconAttention:
             return q, k, v
         return ops.contiguous(t, q), ops.repeat(t, k, q.dims), ops.repeat(t, v, q.dims)
 
+    def _mask(self, t: Tape, q: Value) -> Value | None:
+        """SDPA always gets a mask: a bool one, or ALiBi's for every head, made once for all layers in the type of the hidden states."""
+        if t.setup.kernels.attention != "sdpa":
+            return None
+        if self.alibi:
+            return t.from_outside("alibi", (Dim("a", self.heads), SCORES), table_dtype(t, q), grad=False)
+        mask = t.new("attention mask", (SCORES,), t.setup.compute or q.dtype, False)
+        t.step("mask", (), (mask,))
+        return mask
+
     def _eager(self, t: Tape, q: Value, k: Value, v: Value, sizes: Heads, rate: float) -> Value:
         """Softmax in the type of the hidden states."""
-        k, v = (repeat_kv(t, x, sizes.a, sizes.k, sizes.q_width) for x in (k, v))
+        k, v = (repeat_kv(t, ops.autocast(t, x), sizes.a, sizes.k, sizes.q_width) for x in (k, v))
         scores = ops.matmul(t, by_head(t, q), by_head(t, k), (Dim("a", self.heads), SCORES))
-        scores = ops.unary(t, "add mask", scores, keeps="nothing")
-        weights = ops.dropout(t, ops.softmax(t, scores, q.dtype), rate)
+        weights = ops.softmax(t, add_mask(t, scores), table_dtype(t, scores))
+        weights = ops.dropout(t, weights, rate)
         return ops.contiguous(t, ops.matmul(t, weights, by_head(t, v), q.dims))
 
 
@@ -81,7 +91,7 @@ def build(c: Config) -> Network:
         hidden, heads, kv_heads, hidden // heads, grouped, bias, c.flag("alibi", default=False), c.number("attention_dropout")
     )  # fmt: skip
     ffn = c.integer("ffn_hidden_size", default=4 * hidden)
-    mlp = PlainMLP(hidden, ffn, c.activation("gelu"), bias, ("dense_h_to_4h", "dense_4h_to_h"))
+    mlp = PlainMLP(hidden, ffn, c.activation("gelu"), bias, ("dense_h_to_4h", "dense_4h_to_h"), bias_apart=True)
     norm = Norm("layer")
     dropout = c.number("hidden_dropout")
     if grouped or c.flag("parallel_attn", default=True):

@@ -20,7 +20,7 @@ def build(c: Config) -> Network:
     heads, kv_heads, head_dim = c.heads(hidden)
     head_dim = c.integer("head_dim", default=128)
     attention = Attention(
-        hidden, heads, kv_heads, head_dim, qkv_bias=c.flag("attention_bias", default=True), rotary_dim=rotary_dim(c, head_dim, default=0.5),
+        hidden, heads, kv_heads, head_dim, qkv_bias=c.flag("attention_bias", default=True), rotary_dim=rotary_dim(c, head_dim, default=0.5), rope_tables="layer",
         dropout=c.number("attention_dropout"),
     )  # fmt: skip
     mlp = GatedMLP(hidden, c.integer("intermediate_size"), c.activation(), fused_gate="gate_up_proj")

@@ -11,7 +11,7 @@ from everybyte.layers.block import Block, Norm
 from everybyte.layers.linear import linear
 from everybyte.layers.mlp import PlainMLP
 from everybyte.layers.network import Embedding, Network
-from everybyte.layers.sdp import SCORES, by_head
+from everybyte.layers.sdp import SCORES, add_mask, by_head
 from everybyte.layers.size import Dim
 from everybyte.layers.tape import Tape, Value
 from everybyte.models.config import Config
@@ -43,7 +43,7 @@ class NeoAttention:
         q, k = ops.cast(t, q, FP32), ops.cast(t, k, FP32)
         scores = ops.matmul(t, by_head(t, q), by_head(t, k), (Dim("a", self.heads), SCORES))
         scores = ops.unary(t, "where", scores, keeps="nothing")
-        weights = ops.cast(t, ops.softmax(t, ops.unary(t, "add mask", scores, keeps="nothing")), v.dtype)
+        weights = ops.cast(t, ops.softmax(t, add_mask(t, scores)), v.dtype)
         weights = ops.dropout(t, weights, self.dropout)
         out = ops.contiguous(t, ops.matmul(t, weights, by_head(t, v), (x.dims[0], width)))
         out = linear(t, out, "out_proj", Dim("h", self.hidden), bias=True)
