@@ -72,8 +72,13 @@ def shape(parameter: Parameter) -> Shape:
     return tuple(d.size for d in parameter.dims)
 
 
-def weight_lines(network: Network, setup: Setup) -> Iterator[Line]:
+@lru_cache(maxsize=256)
+def weight_lines(network: Network, setup: Setup) -> tuple[Line, ...]:
     """Weights and buffers, one line a module."""
+    return tuple(_weight_lines(network, setup))
+
+
+def _weight_lines(network: Network, setup: Setup) -> Iterator[Line]:
     packed = f"; packed: {FORMATS[setup.packed.format][1]}" if setup.packed is not None else ""
     for group in groups(network, setup):
         size = group.copies * sum(tensor_bytes(p, setup) * p.count for p in group.members)
@@ -131,8 +136,13 @@ def trained(network: Network, setup: Setup, gradient: DType | None, stepped: DTy
     return Trained(numel, weights, gradients, largest, largest_gradient)
 
 
-def state_lines(network: Network, setup: Setup, plan: OptimizerPlan) -> Iterator[Line]:
+@lru_cache(maxsize=256)
+def state_lines(network: Network, setup: Setup, plan: OptimizerPlan) -> tuple[Line, ...]:
     """Optimizer states and master copies, one line a module."""
+    return tuple(_state_lines(network, setup, plan))
+
+
+def _state_lines(network: Network, setup: Setup, plan: OptimizerPlan) -> Iterator[Line]:
     rule = plan.rule
     for group in groups(network, setup):
         members = [p for p in group.members if p.trainable and not p.buffer]
@@ -154,8 +164,13 @@ def _state(plan: OptimizerPlan, parameter: Parameter) -> int:
     return plan.state_bytes(shape(parameter), parameter.dtype)
 
 
-def gradient_lines(network: Network, setup: Setup, gradient: DType | None) -> Iterator[Line]:
+@lru_cache(maxsize=256)
+def gradient_lines(network: Network, setup: Setup, gradient: DType | None) -> tuple[Line, ...]:
     """Gradients of all trained parameters, one line a module."""
+    return tuple(_gradient_lines(network, setup, gradient))
+
+
+def _gradient_lines(network: Network, setup: Setup, gradient: DType | None) -> Iterator[Line]:
     for group in groups(network, setup):
         members = [p for p in group.members if p.trainable and not p.buffer]
         if not members:
