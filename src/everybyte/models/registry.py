@@ -42,6 +42,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "t5": ("T5ForConditionalGeneration", "T5Model", "T5EncoderModel", "MT5ForConditionalGeneration", "MT5Model", "MT5EncoderModel"),
     "whisper": ("WhisperForConditionalGeneration", "WhisperModel"),
     "vit": ("ViTModel", "ViTForImageClassification"),
+    "unet": ("UNet2DConditionModel", "AutoencoderKL"),
     "mmdit": ("FluxTransformer2DModel", "SD3Transformer2DModel"),
     "clip": ("CLIPModel", "CLIPTextModel", "CLIPTextModelWithProjection"),
     "llava": ("LlavaForConditionalGeneration", "Mistral3ForConditionalGeneration", "Gemma3ForConditionalGeneration"),
