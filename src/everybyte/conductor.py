@@ -9,13 +9,13 @@ from everybyte.allocator.reserved import peak_reserved
 from everybyte.basics.errors import BadInput
 from everybyte.catalog.gpus import find_gpu
 from everybyte.catalog.ranges import interval
-from everybyte.engines.account import Account, Bill, Rank
-from everybyte.engines.registry import Device, account, folder_of
+from everybyte.engines.registry import account, folder_of
 from everybyte.job import CustomGpu, Job, job_to_dict, read_job
 from everybyte.layers.network import Network
 from everybyte.ledger.answer import Answer, HardwareFacts, ModelFacts, RankAnswer
 from everybyte.models.count import active_count, parameter_count
 from everybyte.models.source import network_of
+from everybyte.rules.account import Account, Bill, Device, Rank
 from everybyte.rules.overhead import CONTEXT_BYTES, context_line
 
 NO_DEVICE = Device("", 0, "8.0")

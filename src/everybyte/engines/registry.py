@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 from everybyte.basics.errors import Unsupported
-from everybyte.engines.account import Account
 from everybyte.job import Job
 from everybyte.layers.network import Network
+from everybyte.rules.account import Account, Device
 
 TRAIN: dict[str, str] = {
     "pytorch": "pytorch", "accelerate": "pytorch", "transformers": "transformers", "trl": "transformers", "axolotl": "transformers",
@@ -18,14 +18,6 @@ TRAIN: dict[str, str] = {
 
 SERVE: dict[str, str] = {"transformers": "transformers"}
 """engine -> folder."""
-
-
-class Device(NamedTuple):
-    """The GPU of a job as far as an engine needs it."""
-
-    name: str
-    capacity: int
-    compute_capability: str
 
 
 def folder_of(job: Job) -> tuple[str, str]:

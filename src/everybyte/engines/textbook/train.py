@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from everybyte.basics.errors import Unsupported
-from everybyte.engines.account import Account, Rank
-from everybyte.engines.registry import Device
 from everybyte.job import Job, Train
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Setup
 from everybyte.ledger.entry import Phase
 from everybyte.ledger.ledger import Ledger
 from everybyte.models.count import parameter_count
+from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.choices import Choices
 from everybyte.rules.from_job import Defaults, adapter_of
 from everybyte.rules.static import trained

@@ -10,12 +10,11 @@ import re
 from dataclasses import replace
 
 from everybyte.basics.dtypes import FP32
-from everybyte.engines.account import Account, Rank
-from everybyte.engines.registry import Device
 from everybyte.job import Adapter, Job, Train
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Kernels
 from everybyte.ledger.build import Line, plain
+from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.choices import Choices
 from everybyte.rules.from_job import Defaults, recipe_of
 from everybyte.rules.recipe import Recipe

@@ -7,12 +7,11 @@ from typing import Any
 from everybyte.basics.dtypes import DTYPES, DType
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of, inferred
-from everybyte.engines.account import Account, Rank
-from everybyte.engines.registry import Device
 from everybyte.job import Job, Serve
 from everybyte.layers.network import Network
 from everybyte.layers.setup import AttentionKernel, Kernels, Packed, Setup
 from everybyte.layers.size import Batch
+from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.cache import Format, price
 from everybyte.rules.choices import Choices, versions
 from everybyte.rules.generation import Generation

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from everybyte.engines.account import Account, Rank
-from everybyte.engines.registry import Device
 from everybyte.job import Job, Train
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Kernels
+from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.choices import Choices, versions
 from everybyte.rules.from_job import Defaults, recipe_of
 from everybyte.rules.static import trained

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from everybyte.ledger.entry import Phase
 from everybyte.ledger.ledger import Ledger
 from everybyte.rules.choices import Choices
+
+
+class Device(NamedTuple):
+    """The GPU of a job as far as an engine needs it."""
+
+    name: str
+    capacity: int
+    compute_capability: str
 
 
 class Bill(Protocol):
