@@ -30,7 +30,7 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
     """
     job = job if isinstance(job, Job) else read_job(job)
     network, device, found = _account(job)
-    ranks = tuple(_rank_answer(rank, found, device) for rank in found.ranks)
+    ranks = tuple(_rank_answer(rank, device) for rank in found.ranks)
     worst = max(ranks, key=lambda r: r.figures.get("peak.device", 0))
     figures = {**worst.figures, **found.figures}
     given = {k: int(v) for k, v in (job.given or {}).items() if k in figures}
@@ -53,7 +53,7 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
         ranks=ranks,
         host={},
         assumptions=tuple(found.choices.assumptions),
-        warnings=tuple([*found.choices.warnings, *(f"{key} is the given value, not the computed one" for key in given)]),
+        warnings=(*found.choices.warnings, *(f"{key} is the given value, not the computed one" for key in given)),
     )  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def _static(totals: dict[Any, int]) -> dict[str, int]:
     return {"static.allocated": totals["between_steps"]} if "between_steps" in totals else {}
 
 
-def _rank_answer(rank: Rank, found: Account, device: Device) -> RankAnswer:
+def _rank_answer(rank: Rank, device: Device) -> RankAnswer:
     ledger = rank.bill.ledger()
     phases = ledger.phases()
     peak = max(phases, key=lambda p: p.allocated)

@@ -6,13 +6,16 @@ from everybyte.basics.units import GiB, KiB, MiB
 from everybyte.ledger.build import Line, plain
 
 CUBLAS_SOURCE = "pytorch aten/src/ATen/cuda/CublasHandlePool.cpp getChosenWorkspaceSize"
-CONTEXT_SOURCE = "nvidia-smi minus reserved bytes of one process: 0.42 GiB (RTX 6000 Ada, torch 2.10, CUDA 13); 0.27 GiB lazy, 0.62 GiB eager module loading (pytorch #86509)"
+CONTEXT_SOURCE = (
+    "nvidia-smi minus reserved bytes of one process: 0.42 GiB (RTX 6000 Ada, torch 2.10, CUDA 13); "
+    "0.27 GiB with lazy, 0.62 GiB with eager module loading (pytorch #86509)"
+)
 
 
 def cublas_workspace(compute_capability: str) -> int:
     """Bytes of one cuBLAS handle's workspace: 32 MiB on Hopper and later, else 2·4,096 KiB + 8·16 KiB."""
     try:
-        major = int(compute_capability.split(".")[0])
+        major = int(compute_capability.split(".", maxsplit=1)[0])
     except ValueError:
         major = 8
     return 32 * MiB if major >= 9 else (2 * 4096 + 8 * 16) * KiB
