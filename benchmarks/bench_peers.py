@@ -66,6 +66,13 @@ class Task(NamedTuple):
         return (asked if isinstance(asked, str) else asked.get("policy")) == "full"
 
     @property
+    def stores_fp32(self) -> bool:
+        """Whether the weights are stored in fp32: in fp32 training, and under autocast unless the job says otherwise."""
+        precision = str(self.part.get("precision"))
+        weights = (self.part.get("dtypes") or {}).get("weights")
+        return weights == "fp32" if weights else precision == "fp32" or precision.endswith("-mixed")
+
+    @property
     def measured(self) -> int:
         """The measured peak of allocated memory."""
         return next(m["value"] for m in self.record["measured"] if m["figure"] == "peak.allocated")
@@ -116,9 +123,8 @@ def explanation(tasks: list[Task]) -> str:
 
 def measured_tasks(folder: Path, limit: int) -> list[Task]:
     """The first `limit` records of each group with a measured peak and a model in the catalogue; their files are written to `folder`."""
-    from everybyte.measure.truth import load_records
-
     from everybyte.catalog import model_config
+    from everybyte.measure.truth import load_records
 
     taken: dict[str, list[Task]] = {group: [] for group in GROUPS}
     for record in load_records():
@@ -128,6 +134,8 @@ def measured_tasks(folder: Path, limit: int) -> list[Task]:
             continue
         if "santacoder" in record["job"]["model"] or not any(m["figure"] == "peak.allocated" for m in record["measured"]):
             continue  # santacoder is no decoder that the peers know
+        if record["job"].get("train", {}).get("kernels"):
+            continue  # no peer has a way to say that kernels are fused
         config = model_config(record["job"]["model"])
         place = folder / record["id"]
         place.mkdir()
@@ -201,7 +209,7 @@ def ask_vramcalc(task: Task, python: str) -> list[str]:
     ]
     command += ["--attn", {"flash2": "flash"}.get(task.part["attention"], task.part["attention"])]
     if task.trains:
-        command += ["--train", "--precision", "amp" if task.part["precision"].endswith("-mixed") else "pure"]
+        command += ["--train", "--precision", "amp" if task.stores_fp32 else "pure"]
         command += ["--grad-checkpoint"] if task.recomputes else []
         command += ["--lora", str(task.adapter["rank"])] if task.adapter else []
     return command
@@ -220,7 +228,7 @@ def ask_llm_analysis(task: Task, python: str) -> list[str] | None:
     model = task.folder / "llm_analysis.json"
     model.write_text(json.dumps(sizes), encoding="utf-8")
     mode = "train" if task.trains else "infer"
-    flags = [str(int(task.recomputes)), str(int(task.part["attention"] != "eager"))]
+    flags = [str(int(task.recomputes)), str(int(task.part["attention"] != "eager")), str(4 if task.stores_fp32 else 2)]
     return [python, str(HERE / "peers" / "llm_analysis_job.py"), str(model), mode, str(task.batch), str(task.seq), *flags]
 
 
@@ -230,7 +238,7 @@ def ask_meta(rule: str) -> Callable[[Task, str], list[str] | None]:
     def ask(task: Task, python: str) -> list[str] | None:
         if task.adapter:
             return None
-        dtype = "fp32" if task.part.get("precision") == "fp32" or (rule == "parameters" and str(task.part.get("precision")).endswith("-mixed")) else "bf16"
+        dtype = "fp32" if task.stores_fp32 and rule == "parameters" else "bf16"
         return [python, str(HERE / "peers" / "hf_meta.py"), rule, str(task.folder), dtype, "train" if task.trains else "infer"]
 
     return ask
