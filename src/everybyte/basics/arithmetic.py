@@ -37,9 +37,9 @@ def _divide(a: int, b: int) -> int:
 
 
 def _factor(tokens: list[str], values: Mapping[str, int]) -> int:
-    token = tokens.pop()
-    if token != "(":
-        return int(token) if token.isdigit() else values[token]
+    word = tokens.pop()
+    if word != "(":
+        return int(word) if word.isdigit() else values[word]
     value = _sum(tokens, values)
     tokens.pop()  # the closing bracket
     return value

@@ -55,6 +55,8 @@ class Declared(NamedTuple):
     part: str
     copies: int
     parameter: Parameter
+    letters: tuple[tuple[str, int], ...]
+    """Sizes of the piece by their letters."""
 
 
 @lru_cache(maxsize=256)
@@ -62,9 +64,8 @@ def declared(network: Network, setup: Setup = DECLARE) -> tuple[Declared, ...]:
     """All parameters and buffers of a network, tied ones left out."""
     rows = []
     for part in parts(network):
-        for parameter in write(part.layer, setup, part.dims, BF16).parameters:
-            if not parameter.tied:
-                rows.append(Declared(part.label, part.copies, parameter))
+        written = write(part.layer, setup, part.dims, BF16)
+        rows += [Declared(part.label, part.copies, p, written.tally.letters) for p in written.parameters if not p.tied]
     return tuple(rows)
 
 

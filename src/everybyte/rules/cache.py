@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from everybyte.basics.dtypes import BF16, DType
 from everybyte.basics.units import ceil_div
@@ -13,6 +13,7 @@ from everybyte.layers.size import Batch, elements
 from everybyte.layers.tape import Cache
 from everybyte.ledger.build import Line, Text
 from everybyte.models.count import DECLARE, parts
+from everybyte.rules.texts import Letters, add_up, times
 
 SOURCE = "what each layer declares as its cache; transformers cache_utils.py"
 
@@ -63,7 +64,7 @@ def tokens_kept(cache: Cache, batch: Batch, windows: bool) -> int:
         return batch.m
     if cache.window and windows:
         return min(batch.t, cache.window)
-    return batch.t
+    return batch.t // cache.every
 
 
 def cache_bytes(store: Store, batch: Batch, kind: Format, *, windows: bool, wanted: Callable[[Cache], bool] = lambda cache: True) -> int:
@@ -84,36 +85,48 @@ def cache_bytes(store: Store, batch: Batch, kind: Format, *, windows: bool, want
 def cache_lines(network: Network, batch: Batch, kind: Format, *, windows: bool) -> Iterator[Line]:
     """One line for keys and values and one for recurrent states of each piece."""
     for store in stores(network):
-        for name, category, wanted in (
-            ("kv_cache", "kv_cache", lambda c: c.kind != "state"),
-            ("state", "state", lambda c: c.kind == "state"),
-        ):
-            size = cache_bytes(store, batch, kind, windows=windows, wanted=wanted)
-            members = tuple(c for c in store.caches if wanted(c))
-            if size:
-                yield Line(f"{name}/{store.label}", category, size, lambda m=members, c=store.copies: _text(m, c, batch, kind, windows), SOURCE)  # type: ignore[arg-type,misc]
+        states = tuple(c for c in store.caches if c.kind == "state")
+        others = tuple(c for c in store.caches if c.kind != "state")
+        if others:
+            yield _line("kv_cache", store._replace(caches=others), batch, kind, windows)
+        if states:
+            yield _line("state", store._replace(caches=states), batch, kind, windows)
+
+
+def _line(category: Literal["kv_cache", "state"], store: Store, batch: Batch, kind: Format, windows: bool) -> Line:
+    size = cache_bytes(store, batch, kind, windows=windows)
+    return Line(f"{category}/{store.label}", category, size, lambda: _text(store.caches, store.copies, batch, kind, windows), SOURCE)
 
 
 def _text(caches: tuple[Cache, ...], copies: int, batch: Batch, kind: Format, windows: bool) -> Text:
+    letters = Letters((), batch)
     terms: dict[str, int] = {}
-    symbols = {"b": batch.b, "t": batch.t}
     for cache in caches:
-        count, _ = elements(cache.dims)
-        width = "·".join(d.letter for d in cache.dims) or str(count)
-        if cache.kind == "state":
-            span = ""
-        elif cache.kind == "cross":
-            span, symbols["m"] = "m·", batch.m
-        elif cache.window and windows:
-            span, symbols["w"] = "min(t, w)·", cache.window
-        else:
-            span = "t·"
-        size = "e_q" if kind.bits and cache.dtype is None else str((cache.dtype or kind.dtype).block_bytes)
-        key = f"{size}·{span}{width}"
+        key = _one_text(letters, cache, batch, kind, windows)
         terms[key] = terms.get(key, 0) + 1
-        symbols.update({d.letter: d.size for d in cache.dims})
-    body = " + ".join(key if n == 1 else f"{n}·{key}" for key, n in terms.items())
-    return Text(f"{copies}·b·({body})", symbols)
+    return Text(times(copies, add_up(terms)), letters.symbols)
+
+
+def _one_text(letters: Letters, cache: Cache, batch: Batch, kind: Format, windows: bool) -> str:
+    """Bytes of one cache of a layer."""
+    sequences, width = letters.named("b", batch.b), letters.product(cache.dims)
+    each = (cache.dtype or kind.dtype).block_bytes
+    if cache.kind == "state":
+        return f"{each}·{sequences}·{width}"
+    span = _span_text(letters, cache, batch, windows)
+    if cache.dtype is not None or tokens_kept(cache, batch, windows) <= kind.residual or not kind.bits:
+        return f"{each}·{sequences}·{span}·{width}"
+    newest = letters.named("R", kind.residual)
+    older = f"({span} - {newest})·{width}"
+    return f"{sequences}·({each}·{newest}·{width} + ceil({older}·{kind.bits}/8) + {2 * each}·ceil({older}/{kind.group}))"
+
+
+def _span_text(letters: Letters, cache: Cache, batch: Batch, windows: bool) -> str:
+    """Tokens of one sequence."""
+    if cache.kind == "cross":
+        return letters.named("m", batch.m)
+    tokens = letters.named("t", batch.t)
+    return f"min({tokens}, {letters.named('w', cache.window)})" if cache.window and windows else tokens
 
 
 class Price(NamedTuple):

@@ -33,4 +33,4 @@ CONTEXT_BYTES = int(0.42 * GiB)
 
 def context_line() -> Line:
     """The CUDA context: outside the allocator, seen by nvidia-smi."""
-    return Line("context/cuda", "context", CONTEXT_BYTES, plain("context"), CONTEXT_SOURCE, "calibrated")
+    return Line("context/cuda", "context", CONTEXT_BYTES, plain("context", context=CONTEXT_BYTES), CONTEXT_SOURCE, "calibrated")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from everybyte.basics.citation import Citation
 from everybyte.basics.dtypes import DTYPES
@@ -27,6 +28,12 @@ def bitsandbytes_4bit(packed: Packed, rows: int, cols: int) -> list[int]:
     return [*data, 4 * blocks, 16 * 4]
 
 
+def bitsandbytes_4bit_text(packed: Packed) -> str:
+    """The same in letters."""
+    blocks = f"ceil(P/{packed.group_size})"
+    return f"ceil(P/2) + {blocks} + 4·ceil({blocks}/256) + 64 + 1024 + 4" if packed.double else f"ceil(P/2) + 4·{blocks} + 64"
+
+
 def bitsandbytes_int8(packed: Packed, rows: int, cols: int) -> list[int]:
     """LLM.int8: one byte a number and one fp32 scale a row of the output."""
     return [rows * cols, 4 * rows]
@@ -39,10 +46,21 @@ def torchao_nf4(packed: Packed, rows: int, cols: int) -> list[int]:
     return [ceil_div(numbers, 2), scalers, 2 * ceil_div(scalers, 256), 2, 16 * 2]
 
 
+def torchao_nf4_text(packed: Packed) -> str:
+    """The same in letters."""
+    scalers = f"ceil(P/{packed.group_size})"
+    return f"ceil(P/2) + {scalers} + 2·ceil({scalers}/256) + 2 + 32"
+
+
 def gptq(packed: Packed, rows: int, cols: int) -> list[int]:
     """Packed numbers and zeros in int32 words, fp16 scales of each group of inputs, the group of each input."""
     groups = ceil_div(cols, packed.group_size) if packed.group_size > 0 else 1
     return [rows * cols * packed.bits // 8, groups * rows * packed.bits // 8, groups * rows * 2, cols * 4]
+
+
+def gptq_text(packed: Packed) -> str:
+    """The same in letters."""
+    return f"{awq_text(packed)} + 4·cols"
 
 
 def awq(packed: Packed, rows: int, cols: int) -> list[int]:
@@ -50,20 +68,45 @@ def awq(packed: Packed, rows: int, cols: int) -> list[int]:
     return gptq(packed, rows, cols)[:3]
 
 
+def awq_text(packed: Packed) -> str:
+    """The same in letters."""
+    groups = f"ceil(cols/{packed.group_size})·rows" if packed.group_size > 0 else "rows"
+    return f"floor(P·{packed.bits}/8) + floor({groups}·{packed.bits}/8) + 2·{groups}"
+
+
 def blockwise(packed: Packed, rows: int, cols: int) -> list[int]:
     """A number format with its scales inside (fp8, mxfp4, nvfp4, GGUF types)."""
     return [DTYPES[packed.format].nbytes(rows * cols)]
 
 
-FORMATS: dict[str, tuple[Callable[[Packed, int, int], list[int]], Citation]] = {
-    "nf4": (bitsandbytes_4bit, BNB), "nf4-torchao": (torchao_nf4, TORCHAO), "fp4": (bitsandbytes_4bit, BNB), "int8": (bitsandbytes_int8, BNB), "gptq": (gptq, GPTQ), "awq": (awq, AWQ),
-    **{name: (blockwise, DTYPES[name].source) for name in ("fp8", "mxfp8", "mxfp4", "nvfp4")},
-}  # fmt: skip
-"""Format -> sizes of its tensors for a matrix of rows × cols, and the source."""
+def blockwise_text(packed: Packed) -> str:
+    """The same in letters."""
+    kind = DTYPES[packed.format]
+    return "P" if kind.block_bytes == kind.block_elements else f"{kind.block_bytes}·ceil(P/{kind.block_elements})"
+
+
+class PackedForm(NamedTuple):
+    """A packed format: sizes of the tensors that stand for a matrix of rows × cols, the same as a formula in P = rows·cols, and the source."""
+
+    tensors: Callable[[Packed, int, int], list[int]]
+    formula: Callable[[Packed], str]
+    citation: Citation
+
+
+FORMATS: dict[str, PackedForm] = {
+    "nf4": PackedForm(bitsandbytes_4bit, bitsandbytes_4bit_text, BNB),
+    "fp4": PackedForm(bitsandbytes_4bit, bitsandbytes_4bit_text, BNB),
+    "int8": PackedForm(bitsandbytes_int8, lambda _: "P + 4·rows", BNB),
+    "nf4-torchao": PackedForm(torchao_nf4, torchao_nf4_text, TORCHAO),
+    "gptq": PackedForm(gptq, gptq_text, GPTQ),
+    "awq": PackedForm(awq, awq_text, AWQ),
+    **{name: PackedForm(blockwise, blockwise_text, DTYPES[name].source) for name in ("fp8", "mxfp8", "mxfp4", "nvfp4")},
+}
+"""Packed formats by name; a new one is one row."""
 
 
 def packed_tensors(packed: Packed, rows: int, cols: int, path: str = "train.quantization.format") -> list[int]:
     """Bytes of each tensor that stands for a packed matrix. Raises Unsupported for an unknown format."""
     if packed.format not in FORMATS:
         raise Unsupported(path, f"{packed.format!r} is not supported here; supported are {', '.join(sorted(FORMATS))}")
-    return FORMATS[packed.format][0](packed, rows, cols)
+    return FORMATS[packed.format].tensors(packed, rows, cols)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache, partial
 from typing import NamedTuple
 
 from everybyte.basics.dtypes import DType
@@ -13,11 +13,14 @@ from everybyte.layers.setup import Setup
 from everybyte.layers.size import elements
 from everybyte.layers.tape import Parameter
 from everybyte.ledger.build import Line, Text
+from everybyte.ledger.entry import Category
 from everybyte.models.count import Declared, declared
 from everybyte.rules.optimizer import OptimizerPlan, Shape
 from everybyte.rules.quantization import FORMATS, packed_tensors
+from everybyte.rules.static_texts import gradients_text, states_text, weights_text
 
 ALLOCATOR = "pytorch c10/cuda/CUDACachingAllocator.cpp: blocks are multiples of 512 B; a rest of up to 1 MiB of a 2 MiB-rounded segment stays in its block"
+GRADIENT = "torch autograd: a gradient has the type of its parameter"
 DECLARED = "shapes that the layers declare; equal to the parameters of the reference classes (tests/null/test_parameters.py)"
 
 
@@ -38,15 +41,22 @@ class Group(NamedTuple):
     """`layers.0-31/mlp`."""
     copies: int
     members: tuple[Parameter, ...]
+    letters: tuple[tuple[str, int], ...]
+    """Sizes of the piece by their letters."""
+
+    @property
+    def trained(self) -> tuple[Parameter, ...]:
+        """The members that get a gradient."""
+        return tuple(p for p in self.members if p.trainable and not p.buffer)
 
 
 @lru_cache(maxsize=256)
 def groups(network: Network, setup: Setup) -> tuple[Group, ...]:
     """The network's parameters by piece and module, adapters apart."""
-    found: dict[tuple[str, int], list[Parameter]] = {}
+    found: dict[tuple[str, int], list[Declared]] = {}
     for row in declared(network, setup):
-        found.setdefault((f"{row.part}/{_module(row)}", row.copies), []).append(row.parameter)
-    return tuple(Group(place, copies, tuple(members)) for (place, copies), members in found.items())
+        found.setdefault((f"{row.part}/{_module(row)}", row.copies), []).append(row)
+    return tuple(Group(place, copies, tuple(row.parameter for row in rows), rows[0].letters) for (place, copies), rows in found.items())
 
 
 def _module(row: Declared) -> str:
@@ -56,15 +66,22 @@ def _module(row: Declared) -> str:
     return parts[0] if len(parts) > 1 else row.part
 
 
-@lru_cache(maxsize=65536)
 def tensor_bytes(parameter: Parameter, setup: Setup) -> int:
     """Bytes of one of the `count` tensors of a parameter, as the allocator counts them."""
-    count, _ = elements(parameter.dims)
+    return sum(map(block_bytes, _tensors(parameter, setup)))
+
+
+def _stored_bytes(parameter: Parameter, setup: Setup) -> int:
+    """The same without rounding."""
+    return sum(_tensors(parameter, setup))
+
+
+@lru_cache(maxsize=65536)
+def _tensors(parameter: Parameter, setup: Setup) -> list[int]:
+    """Bytes of the tensors that stand for one of the `count` tensors of a parameter: several if it is packed."""
     if parameter.packed and setup.packed is not None:
-        rows, cols = (parameter.dims[0].size, parameter.dims[-1].size)
-        copies = count // (rows * cols)
-        return copies * sum(block_bytes(n) for n in packed_tensors(setup.packed, rows, cols))
-    return block_bytes(parameter.dtype.nbytes(count))
+        return packed_tensors(setup.packed, parameter.dims[0].size, parameter.dims[-1].size)
+    return [parameter.dtype.nbytes(elements(parameter.dims)[0])]
 
 
 def shape(parameter: Parameter) -> Shape:
@@ -73,38 +90,24 @@ def shape(parameter: Parameter) -> Shape:
 
 
 @lru_cache(maxsize=256)
+@lru_cache(maxsize=256)
 def weight_lines(network: Network, setup: Setup) -> tuple[Line, ...]:
     """Weights and buffers, one line a module."""
-    return tuple(_weight_lines(network, setup))
-
-
-def _weight_lines(network: Network, setup: Setup) -> Iterator[Line]:
-    packed = f"; packed: {FORMATS[setup.packed.format][1]}" if setup.packed is not None else ""
+    packed = f"; packed: {FORMATS[setup.packed.format].citation}" if setup.packed is not None else ""
+    lines = []
     for group in groups(network, setup):
         size = group.copies * sum(tensor_bytes(p, setup) * p.count for p in group.members)
+        exact = group.copies * sum(_stored_bytes(p, setup) * p.count for p in group.members)
         name = "adapters" if group.members[0].adapter else "weights"
-        place = group.place.removesuffix("/adapters")
         source = DECLARED + (packed if any(p.packed for p in group.members) else "")
-        yield Line(f"{name}/{place}", "parameter", size, lambda g=group: weights_text(g, setup), source)  # type: ignore[misc]
+        text = partial(weights_text, group.members, setup.packed, group.copies, size - exact, group.letters)
+        lines.append(_line(f"{name}/{group.place.removesuffix('/adapters')}", "parameter", size, text, source, size - exact))
+    return tuple(lines)
 
 
-def weights_text(group: Group, setup: Setup) -> Text:
-    """`32·2·(A·h + 2·K·h)`: copies, bytes a number, numbers."""
-    by_type: dict[str, dict[str, int]] = {}
-    symbols: dict[str, int] = {}
-    for p in group.members:
-        kind = setup.packed.format if p.packed and setup.packed else str(p.dtype.block_bytes)
-        terms = by_type.setdefault(kind, {})
-        key = "·".join(sorted(d.letter for d in p.dims)) or "1"
-        terms[key] = terms.get(key, 0) + p.count
-        symbols.update({d.letter: d.size for d in p.dims})
-    parts = []
-    for kind, terms in by_type.items():
-        body = " + ".join(key if count == 1 else f"{count}·{key}" for key, count in terms.items())
-        whole = f"({body})" if len(terms) > 1 else body
-        parts.append(f"{kind}·{whole}" if kind.isdigit() else f"{kind}_bytes({body})")
-    text = " + ".join(parts)
-    return Text(f"{group.copies}·({text})" if len(parts) > 1 else f"{group.copies}·{text}", symbols)
+def _line(name: str, category: Category, size: int, text: Callable[[], Text], source: str, rounding: int) -> Line:
+    """A line whose text is written once."""
+    return Line(name, category, size, cache(text), f"{source}; rounding: {ALLOCATOR}" if rounding else source)
 
 
 class Trained(NamedTuple):
@@ -137,44 +140,45 @@ def trained(network: Network, setup: Setup, gradient: DType | None, stepped: DTy
 
 
 @lru_cache(maxsize=256)
+@lru_cache(maxsize=256)
 def state_lines(network: Network, setup: Setup, plan: OptimizerPlan) -> tuple[Line, ...]:
     """Optimizer states and master copies, one line a module."""
-    return tuple(_state_lines(network, setup, plan))
-
-
-def _state_lines(network: Network, setup: Setup, plan: OptimizerPlan) -> Iterator[Line]:
-    rule = plan.rule
+    lines = []
     for group in groups(network, setup):
-        members = [p for p in group.members if p.trainable and not p.buffer]
-        if not members:
-            continue
+        members = group.trained
         place = group.place.removesuffix("/adapters")
-        number = sum(p.numel for p in members)
-        size = group.copies * sum(round_up(_state(plan, p), 512) * p.count for p in members)
-        text = Text(f"{group.copies}·({rule.formula})", {"P": number, "e": (plan.state or plan.master or members[0].dtype).block_bytes})
-        yield Line(f"optimizer/{place}", "optimizer_state", size, lambda t=text: t, str(rule.citation))  # type: ignore[misc]
-        if plan.master is not None:
-            copy = group.copies * sum(round_up(plan.master.nbytes(p.numel // p.count), 512) * p.count for p in members)
-            master = Text(f"{group.copies}·{plan.master.block_bytes}·P", {"P": number})
-            yield Line(f"master/{place}", "optimizer_state", copy, lambda t=master: t, "a copy of the weights in the master type")  # type: ignore[misc]
-
-
-@lru_cache(maxsize=65536)
-def _state(plan: OptimizerPlan, parameter: Parameter) -> int:
-    return plan.state_bytes(shape(parameter), parameter.dtype)
+        size, rounding = _rounded(group, lambda p: plan.state_bytes(shape(p), p.dtype))
+        if size:
+            text = partial(states_text, members, plan, group.copies, rounding, group.letters)
+            lines.append(_line(f"optimizer/{place}", "optimizer_state", size, text, str(plan.rule.citation), rounding))
+        master = plan.master
+        if master is not None and members:
+            size, rounding = _rounded(group, _numbers_of(master))
+            text = partial(gradients_text, members, master, group.copies, rounding, group.letters)
+            lines.append(_line(f"master/{place}", "optimizer_state", size, text, "a copy of the weights in the master type", rounding))
+    return tuple(lines)
 
 
 @lru_cache(maxsize=256)
 def gradient_lines(network: Network, setup: Setup, gradient: DType | None) -> tuple[Line, ...]:
     """Gradients of all trained parameters, one line a module."""
-    return tuple(_gradient_lines(network, setup, gradient))
-
-
-def _gradient_lines(network: Network, setup: Setup, gradient: DType | None) -> Iterator[Line]:
+    lines = []
     for group in groups(network, setup):
-        members = [p for p in group.members if p.trainable and not p.buffer]
-        if not members:
-            continue
-        size = group.copies * sum(round_up((gradient or p.dtype).nbytes(p.numel // p.count), 512) * p.count for p in members)
-        text = Text(f"{group.copies}·e·P", {"P": sum(p.numel for p in members), "e": (gradient or members[0].dtype).block_bytes})
-        yield Line(f"gradients/{group.place.removesuffix('/adapters')}", "gradient", size, lambda t=text: t, "torch autograd: a gradient has the type of its parameter")  # type: ignore[misc]
+        size, rounding = _rounded(group, _numbers_of(gradient))
+        if size:
+            text = partial(gradients_text, group.trained, gradient, group.copies, rounding, group.letters)
+            lines.append(_line(f"gradients/{group.place.removesuffix('/adapters')}", "gradient", size, text, GRADIENT, rounding))
+    return tuple(lines)
+
+
+def _numbers_of(kind: DType | None) -> Callable[[Parameter], int]:
+    """Bytes of a tensor like a parameter in a type; None: its own."""
+    return lambda p: (kind or p.dtype).nbytes(elements(p.dims)[0])
+
+
+def _rounded(group: Group, nbytes: Callable[[Parameter], int]) -> tuple[int, int]:
+    """(bytes, what of it is rounding) of one tensor for each trained one of a group, in multiples of 512."""
+    sizes = [(nbytes(p), p.count * group.copies) for p in group.trained]
+    exact = sum(size * count for size, count in sizes)
+    whole = sum(round_up(size, 512) * count for size, count in sizes)
+    return whole, whole - exact

@@ -226,12 +226,10 @@ class Course:
         segment = self.row[summit.segment]
         point = self.points[segment.tower]
         by_role: dict[tuple[Role, str], list[Storage]] = {}
-        for module, members in group(summit.instant.held).items():
-            for storage in members:
+        for module, storages in group(summit.instant.held).items():
+            for storage in storages:
                 by_role.setdefault((storage.role, module), []).append(storage)
         label = segment.copy(summit.before)
         for (role, module), members in by_role.items():
             size = sum(s.size.at(point) for s in members)
             yield Line(f"working/{label}/{module}", CATEGORY[role], size, self._text(segment, tuple(members), 1), AUTOGRAD)
-
-

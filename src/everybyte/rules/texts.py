@@ -89,9 +89,9 @@ def add_up(terms: Mapping[str, int]) -> str:
     return " + ".join(str(count) if key == "1" else (key if count == 1 else f"{count}·{key}") for key, count in terms.items() if count) or "0"
 
 
-def times(factor: int, body: str) -> str:
+def times(factor: int | str, body: str) -> str:
     """`31·(6·n·f + 2·n·h)`."""
-    if factor == 1:
+    if str(factor) == "1":
         return body
     return f"{factor}·({body})" if is_sum(body) else f"{factor}·{body}"
 

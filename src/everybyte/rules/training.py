@@ -55,7 +55,8 @@ class Training:
         recipe = self.recipe
         total = trained(self.network, recipe.setup, recipe.gradient, recipe.stepped)
         size = recipe.optimizer.temporary_bytes(total.weight_bytes, total.largest_bytes)
-        text = plain("k·W", W=total.weight_bytes) if recipe.optimizer.impl == "foreach" else plain("k·w_max", w_max=total.largest_bytes)
+        unit = {"W": total.weight_bytes} if recipe.optimizer.temporary[1] == "W" else {"w_max": total.largest_bytes}
+        text = plain(recipe.optimizer.temporary_text(), **unit)
         return [Line("temporaries/optimizer", "temporary", size, text, f"{recipe.optimizer.rule.citation}; {FOREACH}", "formula")]
 
     def summits(self) -> dict[Phase, Summit]:
@@ -92,7 +93,6 @@ class Training:
         found["optimizer"] = static + gradients + sum(line.bytes for line in self.step_temporaries())
         found["between_steps"] = static + (gradients if self.recipe.gradients_between else 0)
         return found
-
 
     def script(self) -> Iterable[tuple[int, int]]:
         """The allocations of loading and two steps in program order."""
