@@ -50,6 +50,9 @@ class Tally:
     weight_gradients: Size
     kept_size: Size
     cached_size: Size
+    lingering: tuple[Storage, ...]
+    """Of what is kept: what backward does not free."""
+    lingering_size: Size
     output: Size
     forward_events: tuple[Event, ...]
     backward_events: tuple[Event, ...]
@@ -147,12 +150,12 @@ def run_backward(tape: Tape, output: Value, gradient: Storage | None, living: _L
             _backward_step(step, incoming, arrived, living, held, weights)
         for storage in step.saved:
             owners[storage] -= 1
-            if owners[storage] == 0 and storage not in held and storage not in arrived.values() and not weights.holds(storage):
+            if owners[storage] == 0 and not storage.lingers and storage not in held and storage not in arrived.values() and not weights.holds(storage):
                 living.drop((storage,))
         still = set(arrived.values()) | held
         living.drop(s for s in incoming if s not in still)
     left = next(iter(arrived.values()), None)
-    living.drop(s for s in held if s is not left)
+    living.drop(s for s in held if s is not left and not s.lingers)
     return left
 
 
@@ -196,6 +199,13 @@ def _backward_step(
         new.append((made.to.source, fresh))
     workspace = scratch(step, step.back_scratch)
     living.see(step)
+    if step.piecewise:
+        living.add(workspace)
+        living.mark()
+        living.drop(workspace)
+        others = {fresh for _, fresh in new} | set(arrived.values()) | held
+        living.drop(s for s in incoming if s not in others)
+        workspace = []
     living.add(s for _, s in new)
     living.add(workspace)
     living.mark()
@@ -240,9 +250,11 @@ def tally(tape: Tape, start: Value, output: Value, recompute: Recompute = "none"
             incoming = Storage(output.storage.size, tape.path, "gradient of output", output.dims, output.dtype, role="autograd_detail")
         outgoing = _replay_backward(tape, start, output, recompute, second, left, saved | pinned, keep_gradients, incoming)
         gradients = _weight_gradients(tape)
+    lingering = tuple(s for s in left if s.lingers)
     return Tally(
-        left, cached, tuple(first.instants), tuple(second.instants), Size.total(s.size for s in gradients), Size.total(s.size for s in left), Size.total(s.size for s in cached),
-        output.storage.size, tuple(first.events), tuple(second.events), start.storage, output.storage, incoming, outgoing,
+        left, cached, tuple(first.instants), tuple(second.instants), Size.total(s.size for s in gradients), Size.total(s.size for s in left),
+        Size.total(s.size for s in cached), lingering, Size.total(s.size for s in lingering), output.storage.size,
+        tuple(first.events), tuple(second.events), start.storage, output.storage, incoming, outgoing,
         first.gemm, second.gemm, gradients, _letters(tape),
     )  # fmt: skip
 

@@ -37,6 +37,8 @@ class Storage:
     role: Role = "activation"
     head_major: bool = False
     """Heads lie one after another (b, a, s, d), not side by side in every token (b, s, a, d)."""
+    lingers: bool = False
+    """Held by the autograd graph itself, or by a variable that holds the graph: backward does not free it."""
     outside: bool = False
     """Persistent for this tape, but made in this step by another part of the network (encoder states that cross-attention reads): counted
     there; its gradient is on its way, not a weight's."""
@@ -110,6 +112,8 @@ class Step:
     back_scratch: Size = ZERO
     ends: bool = False
     """Only marks the end of values that Python still holds; makes nothing."""
+    piecewise: bool = False
+    """Runs part by part: in backward each part of the incoming gradient is freed when its part of the new one is there."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -124,6 +128,8 @@ class Cache:
     """None: the type that the engine chooses for its cache."""
     window: int = 0
     """Only this many tokens back are ever read (sliding-window attention); 0: all of them."""
+    every: int = 1
+    """One entry stands for this many tokens (DeepSeek-V4's compressed keys)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -169,6 +175,11 @@ class Tape:
     def pin(self, value: Value) -> None:
         """Keeps a value alive through backward: the caller still holds it."""
         self.pinned.append(value.storage)
+
+    def linger(self, value: Value) -> None:
+        """Keeps a value alive through backward and after it, as long as somebody holds the graph."""
+        value.storage.lingers = True
+        self.pin(value)
 
     def name(self, leaf: str) -> str:
         """Full name of something in the current module."""
@@ -218,9 +229,9 @@ class Tape:
         """A tensor of the module that is no parameter and is moved with it."""
         self.parameters.append(Parameter(self.name(leaf), dims, dtype, trainable=False, buffer=True))
 
-    def cache(self, kind: str, name: str, dims: Dims, dtype: DType | None = None, *, window: int = 0) -> None:
+    def cache(self, kind: str, name: str, dims: Dims, dtype: DType | None = None, *, window: int = 0, every: int = 1) -> None:
         """Declares what the current module stores of the past."""
-        self.caches.append(Cache(kind, name, self.path, dims, dtype, window))
+        self.caches.append(Cache(kind, name, self.path, dims, dtype, window, every))
 
     # -- steps ----------------------------------------------------------------------------------------------------------------
     def step(
@@ -233,9 +244,13 @@ class Tape:
         made: Sequence[Made] | None = None,
         scratch: Size = ZERO,
         back_scratch: Size = ZERO,
+        piecewise: bool = False,
     ) -> None:
         """Records an operation. Without `made`, backward makes one gradient of each input that needs one, in its own type."""
         needs = self.setup.grad and any(o.grad for o in outputs)
         gradients = tuple(Made(v, Size.of(v.dims, v.dtype)) for v in inputs if v.grad) if made is None else tuple(m for m in made if m.to.grad)
         kept = tuple(s.storage if isinstance(s, Value) else s for s in saved)
-        self.steps.append(Step(what, self.path, tuple(inputs), tuple(outputs), kept if needs else (), scratch, gradients if needs else (), back_scratch))
+        made_of = gradients if needs else ()
+        self.steps.append(
+            Step(what, self.path, tuple(inputs), tuple(outputs), kept if needs else (), scratch, made_of, back_scratch, piecewise=piecewise)
+        )

@@ -11,7 +11,6 @@ from everybyte.layers.setup import Setup
 from everybyte.layers.size import Batch
 from everybyte.rules.optimizer import OptimizerPlan
 
-
 GradientsLive = Literal["backward", "always", "never"]
 """backward: from their making to the end of the step; always: through forward as well (accumulation, or zeroed instead of freed);
 never: each is used up at once (optimizer in backward)."""
@@ -48,6 +47,8 @@ class Recipe:
     """Gradients stay allocated between two steps."""
     batch_bytes_per_token: int = 24
     """ids, labels and mask as int64."""
+    graph_outlives: bool = False
+    """The loop's variables hold the graph of a micro-batch until the next one's forward has returned, and with it what lingers."""
     handles: int = 2
     """cuBLAS handles: forward's thread and autograd's."""
     images: int = 0

@@ -147,6 +147,7 @@ class Course:
         self.kept = [s.tally.kept_size.at(self.points[s.tower]) for s in self.row]
         self.cached = [s.tally.cached_size.at(self.points[s.tower]) for s in self.row]
         self.gradients = [s.tally.weight_gradients.at(self.point) if s.keeps_gradients else 0 for s in self.row]
+        self.lingering = [s.tally.lingering_size.at(self.points[s.tower]) for s in self.row]
 
     def _best(self, index: int, backward: bool) -> tuple[int, Instant] | None:
         tally, point = self.row[index].tally, self.points[self.row[index].tower]
@@ -174,10 +175,11 @@ class Course:
             if found is None:
                 continue
             copies = self.row[index].copies
-            later = sum(s.copies * g for s, g in zip(self.row[index + 1 :], self.gradients[index + 1 :], strict=True))
+            left = [g + h for g, h in zip(self.gradients, self.lingering, strict=True)]
+            later = sum(s.copies * one for s, one in zip(self.row[index + 1 :], left[index + 1 :], strict=True))
             for before in {0, copies - 1}:
                 held = sum(n * self.kept[i] for i, n in self._present(index, before, backward=True))
-                height = held + later + (copies - 1 - before) * self.gradients[index] + found[0]
+                height = held + later + (copies - 1 - before) * left[index] + found[0]
                 if height > best.bytes:
                     best = Summit(height, index, before, found[1], backward=True)
         return best
@@ -205,7 +207,15 @@ class Course:
             undone = segment.copies if index > summit.segment else (segment.copies - 1 - summit.before if index == summit.segment else 0)
             if summit.backward and undone and self.gradients[index]:
                 yield self._made_gradients(segment, undone, self.gradients[index])
+            if summit.backward and undone:
+                yield from self._stored(segment, segment.tally.lingering, undone, "lingering")
         yield from self._working(summit)
+
+    def outliving(self) -> Iterator[Line]:
+        """What the graph of a micro-batch still holds when its backward is done, where the recipe lets the graph live on."""
+        if self.recipe.graph_outlives:
+            for segment in self.row:
+                yield from self._stored(segment, segment.tally.lingering, segment.copies, "lingering")
 
     def _stored(self, segment: Segment, storages: tuple[Storage, ...], copies: int, name: str) -> Iterator[Line]:
         point = self.points[segment.tower]

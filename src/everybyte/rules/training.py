@@ -73,11 +73,12 @@ class Training:
         """The rows of each phase of a steady step, in the order of time."""
         static, gradients = self.static(), self.gradients()
         always = gradients if self.recipe.gradients_live == "always" else []
+        outliving = list(self.course.outliving())
         found: dict[Phase, Iterable[Line]] = {}
         for phase, summit in self.summits().items():
-            found[phase] = [*static, *always, *self.course.lines(summit)]
-        found["optimizer"] = [*static, *gradients, *self.step_temporaries()]
-        found["between_steps"] = [*static, *(gradients if self.recipe.gradients_between else [])]
+            found[phase] = [*static, *always, *self.course.lines(summit), *(outliving if phase == "forward" else [])]
+        found["optimizer"] = [*static, *gradients, *outliving, *self.step_temporaries()]
+        found["between_steps"] = [*static, *outliving, *(gradients if self.recipe.gradients_between else [])]
         return found
 
     def ledger(self) -> Ledger:
@@ -89,9 +90,11 @@ class Training:
         static = sum(line.bytes for line in self.static())
         gradients = sum(line.bytes for line in self.gradients())
         always = gradients if self.recipe.gradients_live == "always" else 0
+        outliving = sum(line.bytes for line in self.course.outliving())
         found: dict[Phase, int] = {phase: static + always + summit.bytes for phase, summit in self.summits().items()}
-        found["optimizer"] = static + gradients + sum(line.bytes for line in self.step_temporaries())
-        found["between_steps"] = static + (gradients if self.recipe.gradients_between else 0)
+        found["forward"] += outliving
+        found["optimizer"] = static + outliving + gradients + sum(line.bytes for line in self.step_temporaries())
+        found["between_steps"] = static + outliving + (gradients if self.recipe.gradients_between else 0)
         return found
 
     def script(self) -> Iterable[tuple[int, int]]:
