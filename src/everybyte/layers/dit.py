@@ -16,11 +16,14 @@ FREQUENCIES = 256
 """Sines and cosines of the time step (diffusers Timesteps)."""
 
 
-def small_mlp(t: Tape, leaf: str, source: int, hidden: int) -> Value:
-    """linear_2(silu(linear_1(given))) of one row a sequence."""
-    given = t.given("condition", (SEQUENCES, Dim("c", source)), t.setup.weights)
+def small_mlp(t: Tape, leaf: str, source: int, hidden: int, *, given: bool = False) -> Value:
+    """linear_2(silu(linear_1(x))) of one row a sequence; x is made here (sines and cosines of a number), or `given`."""
+    dims = (SEQUENCES, Dim("c", source))
+    x = t.given("condition", dims, t.setup.weights) if given else t.new("condition", dims, t.setup.weights, grad=False)
+    if not given:
+        t.step("condition", (), (x,))
     with t.scope(leaf):
-        inner = activate(t, linear(t, given, "linear_1", Dim("h", hidden), bias=True), "silu")
+        inner = activate(t, linear(t, x, "linear_1", Dim("h", hidden), bias=True), "silu")
         return linear(t, inner, "linear_2", Dim("h", hidden), bias=True)
 
 
@@ -52,7 +55,8 @@ class JointStem:
         else:
             image = linear(t, latent, "x_embedder", hidden, bias=True)
         with t.scope("time_text_embed"):
-            parts = [small_mlp(t, "timestep_embedder", FREQUENCIES, self.hidden), small_mlp(t, "text_embedder", self.pooled, self.hidden)]
+            parts = [small_mlp(t, "timestep_embedder", FREQUENCIES, self.hidden)]
+            parts.append(small_mlp(t, "text_embedder", self.pooled, self.hidden, given=True))
             if self.guidance:
                 parts.append(small_mlp(t, "guidance_embedder", FREQUENCIES, self.hidden))
             temb = parts[0]

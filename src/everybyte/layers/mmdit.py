@@ -48,6 +48,7 @@ class JointAttention:
         out = sdpa(t, q, k, v, Heads(self.heads, self.heads, self.head_dim, self.head_dim))
         if self.by_head:
             out = ops.contiguous(t, out)
+        out = ops.cast(t, out, q.dtype)
         parts = [(TOKENS, width), (MEMORY_TOKENS, width)]
         left, right = (ops.narrow(t, out, dims) for dims in parts) if self.by_head else ops.split(t, out, parts)
         # a part of each sequence is not in one piece unless there is one sequence: copied before the product

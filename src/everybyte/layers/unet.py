@@ -17,14 +17,18 @@ from everybyte.layers.tape import Tape, Value
 THREE = (3, 3)
 
 
-def resnet(t: Tape, x: Value, leaf: str, out: int, groups: int, temb: Value | None) -> Value:
-    """Two convolutions, each behind a norm and SiLU, the time step added between them; x itself (through a convolution where the width changes) added."""
+def resnet(t: Tape, x: Value, leaf: str, out: int, groups: int, temb: Value | None, *, copied: bool = False) -> Value:
+    """Two convolutions, each behind a norm and SiLU, the time step added between them; x itself (through a convolution where the width changes) added.
+
+    `copied`: x lies pixel by pixel, and training copies it channel by channel before that convolution.
+    """
     with t.scope(leaf, x):
         inner = conv(t, activate(t, group_norm(t, x, "norm1", groups), "silu"), "conv1", out, THREE)
         if temb is not None:
             inner = ops.add(t, inner, linear(t, activate(t, temb, "silu"), "time_emb_proj", Dim("C", out), bias=True))
         inner = conv(t, activate(t, group_norm(t, inner, "norm2", groups), "silu"), "conv2", out, THREE)
         if x.dims[-1].size != out:
+            x = ops.contiguous(t, x) if copied and t.setup.grad else x
             x = conv(t, x, "conv_shortcut", out, (1, 1))
         return ops.scale(t, ops.add(t, x, inner))
 

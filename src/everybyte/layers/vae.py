@@ -86,7 +86,9 @@ class Decoder:
             for index, width in enumerate(reversed(self.channels)):
                 with t.scope(f"up_blocks.{index}"):
                     for block in range(self.blocks + 1):
-                        x = resnet(t, x, f"resnets.{block}", width, self.groups, None)
+                        # attention in the middle hands on maps that lie pixel by pixel, unless there is one image
+                        copied = self.attention and not t.setup.single
+                        x = resnet(t, x, f"resnets.{block}", width, self.groups, None, copied=copied)
                     if index < len(self.channels) - 1:
                         x = conv(t, resized(t, "interpolate", x, pixels(1, 2 ** (index + 1))), "upsamplers.0.conv", width, THREE)
             x = activate(t, group_norm(t, x, "conv_norm_out", self.groups), "silu")
