@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from everybyte.layers import ops
 from everybyte.layers.size import SEQUENCES, Dim, Size
-from everybyte.layers.tape import Made, Storage, Tape, Value
+from everybyte.layers.tape import Made, Tape, Value
 
 
 def causal_conv(t: Tape, x: Value, leaf: str, kernel: int, *, bias: bool) -> Value:
@@ -16,7 +16,7 @@ def causal_conv(t: Tape, x: Value, leaf: str, kernel: int, *, bias: bool) -> Val
     with t.scope(leaf):
         weight = t.parameter("weight", (width, Dim("1", 1), Dim("k", kernel)))
         shift = t.parameter("bias", (width,)) if bias else None
-        t.cache("state", "conv", (width, Dim("k", kernel)), t.setup.compute or t.setup.weights)
+        t.cache("state", "conv", (width, Dim("k", kernel)))
         x, weight = ops.autocast(t, x), ops.autocast(t, weight)
         inputs = (x, weight) if shift is None else (x, weight, ops.autocast(t, shift))
         if t.setup.kernels.scan == "fused":
@@ -24,7 +24,7 @@ def causal_conv(t: Tape, x: Value, leaf: str, kernel: int, *, bias: bool) -> Val
             t.step("causal_conv1d", inputs, (out,), saved=(x, weight))
             return out
         longer = Size.of(x.dims, x.dtype) + Size.of((SEQUENCES, width, Dim("k-1", kernel - 1)), x.dtype)
-        conv = Value(Storage(longer, t.path, "conv1d", x.dims, x.dtype), x.dims, x.dtype, t.setup.grad and any(v.grad for v in inputs))
+        conv = ops.sized(t, "conv1d", longer, Value(x.storage, x.dims, x.dtype, any(v.grad for v in inputs)))
         t.step("conv1d", inputs, (conv,), saved=(x, weight))
         cut = Value(conv.storage, x.dims, x.dtype, conv.grad)
         t.step("narrow", (conv,), (cut,), made=[Made(conv, longer)])

@@ -105,7 +105,7 @@ class Mamba1:
                 weights.append(ops.autocast(t, t.parameter("weight", dims)))
                 weights += [t.parameter("bias", (dims[0],))] if biased else []
                 if leaf == "conv1d":
-                    t.cache("state", "conv", (inner, Dim("k", self.kernel)), t.setup.compute or t.setup.weights)
+                    t.cache("state", "conv", (inner, Dim("k", self.kernel)))
         both = ops.autocast(t, both)
         out = t.new("mamba", (*rows, hidden), both.dtype, both.grad or any(w.grad for w in weights))
         small = t.new("dt, B and C", (*rows, Dim("(r+2N)", self.rank + 2 * self.state)), both.dtype, False)

@@ -90,7 +90,7 @@ class Mamba2:
             width = Dim("C", self.channels)
             weights.append(t.parameter("weight", (width, Dim("1", 1), Dim("k", self.kernel))))
             weights += [t.parameter("bias", (width,))] if self.conv_bias else []
-            t.cache("state", "conv", (width, Dim("k", self.kernel)), t.setup.compute or t.setup.weights)
+            t.cache("state", "conv", (width, Dim("k", self.kernel)))
         with t.scope("norm"):
             weights += [t.parameter("weight", (inner,))] if self.norm else []
         with t.scope("out_proj"):
@@ -173,20 +173,15 @@ class ChunkScan:
         )  # fmt: skip
         masks = Size.total(Size.of((Dim("", factor, axes),), BOOL) for factor, axes in ((1, (axis, axis)), (2, (axis,)), (1, ())))
         decay = _segment_decay(t, a, square, masks, (sequences, heads))
-        joined = _sized(t, "cat", more, states)
+        joined = ops.sized(t, "cat", more, states)
         t.step("cat", (states,), (joined,), made=[Made(states, None)])
-        after = _sized(t, "matmul", more, states)
-        laid = _sized(t, "copy", more, states)
+        after = ops.sized(t, "matmul", more, states)
+        laid = ops.sized(t, "copy", more, states)
         t.step("copy", (joined,), (laid,), made=[Made(joined, None)])
         t.step("matmul", (decay, laid), (after,), saved=(decay, laid), made=[Made(decay, square), Made(laid, more)])
         before = Value(after.storage, states.dims, FP32, after.grad)
         t.step("narrow", (after,), (before,), made=[Made(after, more)])
         return before
-
-
-def _sized(t: Tape, what: str, size: Size, like: Value) -> Value:
-    """A tensor whose size is a sum of products of axes."""
-    return Value(Storage(size, t.path, what, like.dims, like.dtype), like.dims, like.dtype, like.grad)
 
 
 def _segment_decay(t: Tape, a: Value, size: Size, mask: Size, dims: Dims) -> Value:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from everybyte.basics.dtypes import BOOL, FP32, INT64, DType
 from everybyte.layers.size import TOKENS, ZERO, Axis, B, Dim, Dims, Size, elements
-from everybyte.layers.tape import Made, Tape, Value
+from everybyte.layers.tape import Made, Storage, Tape, Value
 
 
 def promote(*values: Value) -> DType:
@@ -38,6 +38,12 @@ def made(t: Tape, what: str, dims: Dims, dtype: DType) -> Value:
     out = t.new(what, dims, dtype, False)
     t.step(what, (), (out,))
     return out
+
+
+def sized(t: Tape, what: str, size: Size, like: Value, dtype: DType | None = None) -> Value:
+    """A tensor whose size is a sum of products of axes; its dims are those of `like`."""
+    kind = dtype or like.dtype
+    return Value(Storage(size, t.path, what, like.dims, kind), like.dims, kind, like.grad and t.setup.grad)
 
 
 def cast(t: Tape, x: Value, dtype: DType) -> Value:

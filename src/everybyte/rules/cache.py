@@ -126,6 +126,8 @@ def _span_text(letters: Letters, cache: Cache, batch: Batch, windows: bool) -> s
     if cache.kind == "cross":
         return letters.named("m", batch.m)
     tokens = letters.named("t", batch.t)
+    if cache.every > 1:
+        return f"floor({tokens}/{cache.every})"
     return f"min({tokens}, {letters.named('w', cache.window)})" if cache.window and windows else tokens
 
 
