@@ -36,6 +36,18 @@ def test_a_shape_has_the_parameters_of_the_model_that_it_describes(shape: dict[s
     assert parameter_count(network_of_shape(shape)) == parameters
 
 
+def test_a_hybrid_follows_its_pattern() -> None:
+    """Nemotron 3 Nano as a shape: 23 Mamba-2, 6 attention and 23 expert layers, one mixer each."""
+    shape = {
+        "family": "hybrid", "layers": 52, "hidden": 2688, "ffn": 1856, "heads": 32, "kv_heads": 2, "head_dim": 128, "vocab": 131072, "experts": 128,
+        "top_k": 6, "moe_ffn": 1856, "shared_expert_ffn": 3712, "ssm": {"heads": 64, "head_dim": 64, "state": 128, "groups": 8},
+        "pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+    }  # fmt: skip
+    assert parameter_count(network_of_shape(shape)) == 31577937344
+    with pytest.raises(BadInput, match="each of the 52 layers"):
+        network_of_shape({**shape, "pattern": "ME"})
+
+
 def test_bert_as_a_shape() -> None:
     """The family bert is BERT with its masked-language head."""
     shape = {"family": "bert", "layers": 12, "hidden": 768, "ffn": 3072, "heads": 12, "vocab": 30522, "max_positions": 512}

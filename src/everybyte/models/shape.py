@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from everybyte.basics.errors import BadInput
 from everybyte.layers.attention import Attention
 from everybyte.layers.block import Block, FinalNorm, Norm
+from everybyte.layers.encoder import Chain
 from everybyte.layers.experts import Experts, Gate
 from everybyte.layers.loss import Head
+from everybyte.layers.mamba2 import Mamba2
+from everybyte.layers.mixer_block import MixerBlock
 from everybyte.layers.mla import MLA
 from everybyte.layers.mlp import GatedMLP, PlainMLP
 from everybyte.layers.moe import MoE
@@ -25,10 +28,11 @@ from everybyte.models.patterns import runs_of
 KEYS = (
     "family", "layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "vocab", "padded_vocab", "tied", "activation", "norm", "position",
     "max_positions", "bias", "experts", "top_k", "moe_ffn", "shared_expert_ffn", "moe_layers", "mla", "mtp", "sliding_window", "window_pattern",
-    "ssm",
+    "ssm", "pattern",
 )  # fmt: skip
 """Keys of a shape (contract, section 2)."""
 MLA_KEYS = ("q_lora", "kv_lora", "qk_nope", "qk_rope", "v")
+SSM_KEYS = ("heads", "head_dim", "state", "groups", "conv", "chunk")
 MOST_LAYERS = 10_000
 
 FAMILIES: Mapping[str, Mapping[str, Any]] = {
@@ -36,6 +40,7 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
     "llama": {"activation": "swiglu", "norm": "rmsnorm", "position": "rope", "bias": False, "tied": False},
     "moe": {"activation": "swiglu", "norm": "rmsnorm", "position": "rope", "bias": False, "tied": False},
     "mla": {"activation": "swiglu", "norm": "rmsnorm", "position": "rope", "bias": False, "tied": False},
+    "hybrid": {"activation": "squared-relu", "norm": "rmsnorm", "position": "none", "bias": False, "tied": False},
     "bert": {"activation": "gelu", "norm": "layernorm", "position": "learned", "bias": True, "tied": True},
     "cnn": {},
 }
@@ -94,11 +99,17 @@ class _Shape:
         """The network."""
         if self.family == "bert":
             return self._bert()
-        blocks = self._blocks()
+        if self.family == "hybrid":
+            main, _, ahead = str(self.f.values.get("pattern") or "").partition("/")
+            blocks: Sequence[Any] = self._hybrid(main, self.layers)
+            further: Any = Chain(tuple(self._hybrid(ahead.partition("/")[0], 0))) if ahead else blocks[-1]
+        else:
+            blocks = self._blocks()
+            further = blocks[-1]
         mtp = self.f.integer("mtp", 0, least=0)
         runs = runs_of("model.layers", blocks)
         if mtp:
-            runs = (*runs, Run("mtp.layers", 0, mtp, NextToken(self.hidden, blocks[-1], self.norm)))
+            runs = (*runs, Run("mtp.layers", 0, mtp, NextToken(self.hidden, further, self.norm)))
         learned = self.positions if self.position == "learned" else 0
         return Network(
             "", self.family, self.hidden, self.vocab, runs,
@@ -122,7 +133,33 @@ class _Shape:
         return bert.build(Config(fields, self.f.path))
 
     # -- blocks ---------------------------------------------------------------------------------------------------------------
+    def _hybrid(self, pattern: str, layers: int) -> list[MixerBlock]:
+        """One mixer a layer, by the letters of `pattern` (Megatron-LM's hybrid layer pattern): M Mamba-2, * attention, - dense, E experts; behind
+        a slash, the layers of one block of multi-token prediction. `layers` 0: as many as there are letters."""
+        makers: Mapping[str, Callable[[], Any]] = {
+            "M": self._mamba, "*": lambda: self._attention(0), "-": lambda: self._mlp(self.f.integer("ffn")), "E": self._moe,
+        }  # fmt: skip
+        if (layers and len(pattern) != layers) or set(pattern) - set(makers):
+            raise BadInput(
+                f"{self.f.path}.pattern",
+                f"must say of each of the {self.layers} layers what it is: M Mamba-2, * attention, - feed-forward, E experts, as in MEMEM*E",
+            )
+        if "E" in pattern and self.experts is None:
+            raise BadInput(f"{self.f.path}.experts", "is missing: the pattern has layers of experts")
+        mixers = {letter: makers[letter]() for letter in set(pattern)}
+        return [MixerBlock(mixers[letter], self.norm) for letter in pattern]
+
+    def _mamba(self) -> Mamba2:
+        part = self.f.part("ssm", SSM_KEYS)
+        return Mamba2(
+            self.hidden, part.integer("heads"), part.integer("head_dim"), part.integer("groups", 1), part.integer("state"),
+            part.integer("conv", 4), part.integer("chunk", 128), bias=self.bias, out_bias=self.bias,
+        )  # fmt: skip
+
     def _blocks(self) -> list[Block]:
+        for key in ("ssm", "pattern"):
+            if self.f.has(key):
+                raise BadInput(f"{self.f.path}.{key}", "goes with the family hybrid alone")
         routed = self._routed_layers()
         dense = None if all(routed) else self._mlp(self.f.integer("ffn"))
         moe = self._moe() if any(routed) else None
