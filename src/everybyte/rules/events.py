@@ -63,11 +63,9 @@ class Script:
             if not p.trainable or p.buffer:
                 continue
             one = p.numel // p.count
-            state = recipe.optimizer.state_bytes(shape(p), p.dtype)
+            states = recipe.optimizer.state_tensors(shape(p), p.dtype, p.name)
             for _ in range(row.copies * p.count):
-                # two moments are two tensors
-                yield self._make(state // 2)
-                yield self._make(state - state // 2)
+                yield from (self._make(size) for size in states)
                 if recipe.optimizer.master is not None:
                     yield self._make(recipe.optimizer.master.nbytes(one))
 
@@ -91,32 +89,56 @@ class Script:
 
     def forward_backward(self) -> Iterator[Event]:
         """Forward and backward of one micro-batch. Gradients of weights stay; hidden states and their gradients are handed on from layer to layer."""
-        course = self.course
         done: list[tuple[_Part, list[int]]] = []
-        flowing = 0
-        for part in self.parts:
-            for _ in range(part.copies):
-                keys = self._keys(part, flowing)
-                yield from self._play(part.forward, keys, part.forward_product, course.recipe.handles - 1)
-                flowing = keys[part.end] if part.end >= 0 else 0
-                done.append((part, keys))
-        if flowing:
-            yield flowing, 0
+        yield from self._forward(done)
         for part, keys in done:
             for slot in part.cached:
                 yield keys[slot], 0
+        yield from self._backward(done)
+
+    def _forward(self, done: list[tuple[_Part, list[int]]]) -> Iterator[Event]:
+        """Forward, layer by layer; `done` gets each with its keys."""
+        recipe = self.course.recipe
+        leaving: list[tuple[_Part, list[int]]] = []
+        flowing, keeps = 0, False
+        for part in self.parts:
+            for _ in range(part.copies):
+                keys = self._keys(part, flowing)
+                yield from self._play(part.forward, keys, part.forward_product, recipe.handles - 1)
+                flowing, keeps = keys[part.end] if part.end >= 0 else 0, part.keeps_end
+                done.append((part, keys))
+                if part.offloaded:
+                    leaving.append((part, keys))
+                if len(leaving) > (recipe.recompute.in_flight or 0):
+                    yield from self._offload(*leaving.pop(0))
+        for part, keys in leaving:
+            yield from self._offload(part, keys)
+        if flowing and not keeps:
+            yield flowing, 0
+
+    def _backward(self, done: list[tuple[_Part, list[int]]]) -> Iterator[Event]:
+        """Backward through the layers that forward left behind, the last first."""
         gradient = 0
         while done:
             part, keys = done.pop()
             if gradient and part.incoming < 0:
                 yield gradient, 0
-            elif part.incoming >= 0:
+            elif gradient:
                 keys[part.incoming] = gradient
+            elif part.incoming >= 0:
+                # a network without a head: the caller makes the gradient of its output
+                yield keys[part.incoming], part.incoming_bytes
+            yield from ((keys[slot], size) for slot, size in part.offloaded)
             yield from self._play(part.backward, keys, part.backward_product, 0)
             self.gradients += [keys[slot] for slot in part.gradients]
             gradient = keys[part.outgoing] if part.outgoing >= 0 else 0
         if gradient:
             yield gradient, 0
+
+    @staticmethod
+    def _offload(part: _Part, keys: list[int]) -> Iterator[Event]:
+        """What a layer keeps leaves the device; backward brings it back."""
+        yield from ((keys[slot], 0) for slot, _ in part.offloaded)
 
     def _keys(self, part: _Part, flowing: int) -> list[int]:
         """A key for each storage of one layer; its input has the key of the earlier layer's output."""
@@ -166,9 +188,14 @@ class _Part:
     start: int
     end: int
     incoming: int
+    incoming_bytes: int
     outgoing: int
     cached: tuple[int, ...]
     gradients: tuple[int, ...]
+    keeps_end: bool
+    """Its output is among what it keeps for backward."""
+    offloaded: tuple[tuple[int, int], ...]
+    """What waits in host memory: slots and bytes."""
 
 
 class _Numbering:
@@ -215,8 +242,10 @@ def _part(segment: Segment, point: Point, *, first: bool) -> _Part:
     outgoing = numbering.slot(tally.outgoing) if tally.outgoing in numbering.alive else -1
     gradients = tuple(numbering.slot(s) for s in numbering.alive if s.role == "gradient")
     start, incoming = numbering.slot(tally.start), numbering.slot(tally.incoming)
+    offloaded = tuple((numbering.slot(s), s.size.at(point)) for s in tally.kept) if segment.offloaded else ()
     return _Part(
-        segment.copies, len(numbering.slots), forward, backward, forward_product, backward_product, start, end, incoming, outgoing, cached, gradients
+        segment.copies, len(numbering.slots), forward, backward, forward_product, backward_product, start, end, incoming,
+        0 if tally.incoming is None else tally.incoming.size.at(point), outgoing, cached, gradients, tally.end in tally.kept, offloaded,
     )  # fmt: skip
 
 

@@ -9,13 +9,13 @@ from typing import Any
 from everybyte.basics.dtypes import BF16, FP16, FP32, DType, dtype
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of, inferred
-from everybyte.job import Train
+from everybyte.job import Optimizer, Train
 from everybyte.layers.network import Network
 from everybyte.layers.replay import Recompute
 from everybyte.layers.setup import Adapter, AttentionKernel, Kernels, Packed, Setup
 from everybyte.layers.size import Batch
 from everybyte.rules.choices import Choices
-from everybyte.rules.optimizer import OptimizerPlan, rule
+from everybyte.rules.optimizer import PROJECTED, OptimizerPlan, named, rule
 from everybyte.rules.recipe import Recipe, RecomputePlan
 
 ATTENTION: dict[str, AttentionKernel] = {"eager": "eager", "unfused": "eager", "sdpa": "sdpa", "flash2": "flash", "flash3": "flash", "flex": "flash"}
@@ -61,7 +61,8 @@ def recipe_of(train: Train, network: Network, defaults: Defaults, choices: Choic
         raise BadInput("train.quantization", "packed weights cannot be trained: give an adapter (train.adapter), or leave the quantization out")
     batch = batch_of(train, network, defaults, choices)
     kernels = kernels_of(train, defaults, choices)
-    trainable = ("*",) if adapter is None else tuple(f"*{name}*" for name in (train.adapter.modules_to_save or ()) if train.adapter)
+    saved = train.adapter.modules_to_save if train.adapter is not None else None
+    trainable = ("*",) if adapter is None else tuple(f"*{name}*" for name in saved or ())
     prep = packed is not None and train.quantization is not None and bool(train.quantization.kbit_prep)
     recompute = recompute_of(train, defaults, choices)
     setup = Setup(
@@ -183,19 +184,32 @@ KERNELS: dict[str, dict[str, str]] = {
 
 
 def optimizer_of(train: Train, defaults: Defaults, choices: Choices, master: DType | None, state: DType | None) -> OptimizerPlan:
-    """The optimizer's plan."""
-    given = train.optimizer
+    """The optimizer's plan: a name may say more than the rule, as `paged_adamw_8bit` does."""
+    given = train.optimizer or Optimizer()
     origin = default_of(defaults.framework)
-    name = choices.pick("train.optimizer.name", given.name if given else None, defaults.optimizer, origin)
-    impl = choices.pick("train.optimizer.impl", given.impl if given else None, defaults.impl, origin)
-    bits = 8 if given and given.state_dtype == "int8" else None
-    rule(name, rank=given.rank if given else None, state_bits=bits)
-    stated = given.state_dtype if given else None
-    kind = dtype(stated, "train.optimizer.state_dtype") if stated and stated not in ("int8", "int4") else state
-    return OptimizerPlan(
-        name, impl, kind, master, given.rank if given else None, bits,
-        paged=bool(given and given.paged), in_backward=bool(given and given.in_backward),
-    )  # fmt: skip
+    name = choices.pick("train.optimizer.name", given.name, defaults.optimizer, origin)
+    bits = STATE_BITS.get(given.state_dtype or "")
+    library = str((train.extra or {}).get("optimizer library", ""))
+    found = named(name, bits=bits, library=library)
+    key = found.key
+    form = rule(key, given.rank)
+    asked: str | None = given.impl
+    if asked == "fused" and not form.fused:
+        choices.warn(f"train.optimizer.impl: {name} has no fused step; its own is counted")
+        asked = None
+    usual = found.impl or (defaults.impl if form.fused or defaults.impl != "fused" else "foreach")
+    impl = choices.pick("train.optimizer.impl", asked, usual if form.foreach is not None or usual == "fused" else "for-loop", origin)
+    quantised = key.endswith(("8bit", "4bit", "fp8"))
+    kind = state if quantised or given.state_dtype is None else dtype(given.state_dtype, "train.optimizer.state_dtype")
+    rank = given.rank or (PROJECTED[key].rank if key in PROJECTED else None)
+    paged = bool(given.paged) or found.paged
+    if paged:
+        choices.warn("paged optimizer states are managed memory: they are not in the figures of PyTorch's allocator and may leave the device")
+    return OptimizerPlan(key, impl, kind, master, rank, paged=paged, in_backward=bool(given.in_backward) or found.in_backward)
+
+
+STATE_BITS = {"int8": 8, "int4": 4}
+"""state_dtype -> bits of quantised states."""
 
 
 def recompute_of(train: Train, defaults: Defaults, choices: Choices) -> RecomputePlan:

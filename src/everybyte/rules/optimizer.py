@@ -8,18 +8,15 @@ from math import prod
 from typing import NamedTuple
 
 from everybyte.basics.citation import Citation
-from everybyte.basics.dtypes import FP32, DType
+from everybyte.basics.dtypes import DType
 from everybyte.basics.errors import Unsupported, did_you_mean
-from everybyte.basics.units import round_up
 from everybyte.rules.optimizer_names import NAMES, SPELLINGS, Named, squeeze
 from everybyte.rules.optimizer_states import (
     Shape,
     State,
-    any_precision,
     blockwise,
     cover,
     factored,
-    factored_wide,
     mini,
     moments,
     muon,
@@ -28,9 +25,6 @@ from everybyte.rules.optimizer_states import (
     torchao,
     wide_moments,
 )
-
-MIN_BLOCK = 512
-"""Allocator granularity: every state and temporary is a tensor of its own."""
 
 
 class Tensor(NamedTuple):
@@ -45,7 +39,15 @@ class Tensor(NamedTuple):
         return self.dtype.nbytes(prod(self.shape))
 
 
-Stages = tuple[tuple[float, float], ...]
+class Temporary(NamedTuple):
+    """What a step makes for a moment, and how that is worked out."""
+
+    nbytes: int
+    formula: str = "0"
+    symbols: dict[str, int] = {}  # noqa: RUF012 - a NamedTuple's default is never written to
+
+
+Stages = tuple[tuple[int, int], ...]
 """(of the tensor stepped before, of this one): tensors of their size that live at once. A Python loop drops the earlier tensor's temporaries
 only when their names are bound again."""
 
@@ -56,34 +58,32 @@ class Rule:
 
     state: State
     citation: Citation
-    formula: str = ""
-    """Of the state, P numbers of e bytes."""
-    foreach: float | None = None
+    foreach: int | None = None
     """Multi-tensor step: temporaries in units of all trained bytes; None: there is no such step."""
-    foreach_largest: tuple[float, int] = (0.0, 0)
+    foreach_largest: tuple[int, int] = (0, 0)
     """... and for the largest tensor: in units of its bytes, and bytes a number."""
     loop: Stages = ()
     wide_loop: Stages = ()
     """Stages of 16-bit tensors, where they differ."""
-    working: Callable[[Tensor], int] | None = None
-    """Bytes while one tensor is stepped, where they are not a multiple of it."""
+    working: Callable[[Tensor], Temporary] | None = None
+    """While one tensor is stepped, where that is not a multiple of it."""
     fused: bool = False
 
 
-def newton_schulz(tensor: Tensor) -> int:
+def newton_schulz(tensor: Tensor) -> Temporary:
     """Muon (torch/optim/_muon.py): the update, and in bf16 the iterate twice and two squares of the shorter side."""
     if len(tensor.shape) != 2:
-        return 2 * tensor.nbytes
-    short, long = sorted(tensor.shape)
-    return tensor.nbytes + 2 * (2 * short * long) + 2 * (2 * short * short)
+        return Temporary(2 * tensor.nbytes, "2·w", {"w": tensor.nbytes})
+    m, n = sorted(tensor.shape)
+    return Temporary(tensor.nbytes + 4 * m * n + 4 * m * m, "w + 4·m·n + 4·m·m", {"w": tensor.nbytes, "m": m, "n": n})
 
 
-def decomposed(tensor: Tensor) -> int:
+def decomposed(tensor: Tensor) -> Temporary:
     """GaLore's new projector (galore_projector.py): the gradient in fp32 and its singular vectors."""
     if len(tensor.shape) != 2:
-        return 2 * tensor.nbytes
-    short, long = sorted(tensor.shape)
-    return 4 * (short * long + short * short + short * long)
+        return Temporary(2 * tensor.nbytes, "2·w", {"w": tensor.nbytes})
+    m, n = sorted(tensor.shape)
+    return Temporary(4 * (2 * m * n + m * m), "4·(2·m·n + m·m)", {"m": m, "n": n})
 
 
 def _torch(file: str) -> Citation:
@@ -98,55 +98,64 @@ LOOP_ONE: Stages = ((1, 1),)
 ADAM_STEP: Stages = ((1, 2),)
 
 RULES: dict[str, Rule] = {
-    "none": Rule(moments(0), Citation("no optimizer"), "0"),
-    "sgd": Rule(moments(0), _torch("sgd.py"), "0", foreach=0.0, fused=True),
-    "sgd-momentum": Rule(moments(1), _torch("sgd.py"), "P·e", foreach=0.0, fused=True),
-    "adam": Rule(moments(2), _torch("adam.py"), "2·P·e", foreach=1.0, loop=ADAM_STEP, fused=True),
-    "adamw": Rule(moments(2), _torch("adamw.py"), "2·P·e", foreach=1.0, loop=ADAM_STEP, fused=True),
-    "adamw-amsgrad": Rule(moments(3), _torch("adamw.py"), "3·P·e", foreach=1.0, loop=ADAM_STEP, fused=True),
-    "nadam": Rule(moments(2), _torch("nadam.py"), "2·P·e", foreach=1.0, loop=ADAM_STEP),
-    "radam": Rule(moments(2), _torch("radam.py"), "2·P·e", foreach=1.0, loop=((0, 2),)),
-    "adamax": Rule(moments(2), _torch("adamax.py"), "2·P·e", foreach=1.0, loop=((0, 1),)),
-    "rmsprop": Rule(moments(1), _torch("rmsprop.py"), "P·e", foreach=1.0, loop=LOOP_ONE),
-    "adagrad": Rule(moments(1), _torch("adagrad.py"), "P·e", foreach=2.0, loop=LOOP_ONE, fused=True),
-    "adadelta": Rule(moments(2), _torch("adadelta.py"), "2·P·e", foreach=2.0, loop=((2, 1), (1, 2))),
-    "rprop": Rule(moments(2), _torch("rprop.py"), "2·P·e", foreach=1.0, foreach_largest=(1.0, 1), loop=((0, 3),)),
-    "asgd": Rule(moments(1), _torch("asgd.py"), "P·e", foreach=1.0),
-    "adafactor": Rule(factored, _torch("_adafactor.py"), "(rows+cols)·e", foreach=1.0, loop=LOOP_ONE),
-    "adafactor-hf": Rule(factored_wide, HF_ADAFACTOR, "4·(rows+cols)", loop=((1, 2),), wide_loop=((2, 8),)),
-    "muon": Rule(muon, _torch("_muon.py"), "P·e on matrices, 2·P·e elsewhere", working=newton_schulz),
-    "adamw-anyprecision": Rule(any_precision, Citation("torchdistx AnyPrecisionAdamW with the Trainer's defaults"), "6·P", loop=ADAM_STEP),
-    "lion": Rule(moments(1), Citation("Chen et al. 2023, algorithm 2"), "P·e", foreach=1.0, loop=LOOP_ONE),
-    "sm3": Rule(cover, Citation("Anil et al. 2019, section 3"), "Σ dims·e", loop=LOOP_ONE),
-    "shampoo": Rule(preconditioned(2, 0), Citation("Gupta et al. 2018, algorithm 1, with inverse roots"), "2·(m²+n²)·e", loop=LOOP_ONE),
-    "soap": Rule(preconditioned(2, 2), Citation("Vyas et al. 2024, algorithm 3"), "2·P·e + 2·(m²+n²)·e", loop=((0, 2),)),
-    "adam-mini": Rule(mini, Citation("Zhang et al. 2024: one second moment a neuron"), "P·e + rows·e", loop=LOOP_ONE),
-    "grokadamw": Rule(moments(3), Citation("GrokAdamW: two moments and the slow gradient"), "3·P·e", loop=ADAM_STEP),
-    "schedule-free": Rule(moments(2), Citation("Defazio et al. 2024: z and the second moment"), "2·P·e", foreach=1.0, loop=LOOP_ONE),
-    "schedule-free-sgd": Rule(moments(1), Citation("Defazio et al. 2024: z"), "P·e", foreach=0.0),
-    "lomo": Rule(moments(0), Citation("Lv et al. 2023: the update is fused into backward"), "0"),
-    "adalomo": Rule(factored_wide, Citation("Lv et al. 2023 (AdaLomo): factored second moments"), "4·(rows+cols)", loop=((0, 2),), wide_loop=((0, 4),)),
-    "adamw-8bit": Rule(blockwise(2), BNB, "2·(P + 4·ceil(P/256))"),
-    "adamw-32bit": Rule(wide_moments(2), BNB, "8·P"),
-    "lion-8bit": Rule(blockwise(1), BNB, "P + 4·ceil(P/256)"),
-    "lion-32bit": Rule(wide_moments(1), BNB, "4·P"),
-    "ademamix-8bit": Rule(blockwise(2, doubled=1), BNB, "3·(P + 4·ceil(P/256))"),
-    "ademamix-32bit": Rule(wide_moments(3), BNB, "12·P"),
-    "rmsprop-8bit": Rule(blockwise(1), BNB, "P + 4·ceil(P/256)"),
-    "rmsprop-32bit": Rule(wide_moments(1), BNB, "4·P"),
-    "sgd-8bit": Rule(blockwise(1), BNB, "P + 4·ceil(P/256)"),
-    "adagrad-8bit": Rule(blockwise(1), BNB, "P + 4·ceil(P/256)"),
-    "adamw-torchao-8bit": Rule(torchao(8, 256, 256), TORCHAO, "2·(P + 4·P/256)"),
-    "adamw-torchao-4bit": Rule(torchao(4, 128, 16), TORCHAO, "2·(P/2 + 4·P/128)"),
-    "adamw-torchao-fp8": Rule(torchao(8, 256, 0), TORCHAO, "2·(P + 4·P/256)"),
+    "none": Rule(moments(0), Citation("no optimizer")),
+    "sgd": Rule(moments(0), _torch("sgd.py"), foreach=0, fused=True),
+    "sgd-momentum": Rule(moments(1), _torch("sgd.py"), foreach=0, fused=True),
+    "adam": Rule(moments(2), _torch("adam.py"), foreach=1, loop=ADAM_STEP, fused=True),
+    "adamw": Rule(moments(2), _torch("adamw.py"), foreach=1, loop=ADAM_STEP, fused=True),
+    "adamw-amsgrad": Rule(moments(3), _torch("adamw.py"), foreach=1, loop=ADAM_STEP, fused=True),
+    "nadam": Rule(moments(2), _torch("nadam.py"), foreach=1, loop=ADAM_STEP),
+    "radam": Rule(moments(2), _torch("radam.py"), foreach=1, loop=((0, 2),)),
+    "adamax": Rule(moments(2), _torch("adamax.py"), foreach=1, loop=((0, 1),)),
+    "rmsprop": Rule(moments(1), _torch("rmsprop.py"), foreach=1, loop=LOOP_ONE),
+    "adagrad": Rule(moments(1), _torch("adagrad.py"), foreach=2, loop=LOOP_ONE, fused=True),
+    "adadelta": Rule(moments(2), _torch("adadelta.py"), foreach=2, loop=((2, 1), (1, 2))),
+    "rprop": Rule(moments(2), _torch("rprop.py"), foreach=1, foreach_largest=(1, 1), loop=((0, 3),)),
+    "asgd": Rule(moments(1), _torch("asgd.py"), foreach=1),
+    "adafactor": Rule(factored(), _torch("_adafactor.py"), foreach=1, loop=LOOP_ONE),
+    "adafactor-hf": Rule(factored(wide=True), HF_ADAFACTOR, loop=((1, 2),), wide_loop=((2, 8),)),
+    "muon": Rule(muon(), _torch("_muon.py"), working=newton_schulz),
+    "adamw-anyprecision": Rule(wide_moments(4, 2), Citation("torchdistx AnyPrecisionAdamW with the Trainer's defaults"), loop=ADAM_STEP),
+    "lion": Rule(moments(1), Citation("Chen et al. 2023, algorithm 2"), foreach=1, loop=LOOP_ONE),
+    "sm3": Rule(cover(), Citation("Anil et al. 2019, section 3"), loop=LOOP_ONE),
+    "shampoo": Rule(preconditioned(2, 0), Citation("Gupta et al. 2018, algorithm 1, with inverse roots"), loop=LOOP_ONE),
+    "soap": Rule(preconditioned(2, 2), Citation("Vyas et al. 2024, algorithm 3"), loop=((0, 2),)),
+    "adam-mini": Rule(mini(), Citation("Zhang et al. 2024: one second moment a neuron"), loop=LOOP_ONE),
+    "grokadamw": Rule(moments(3), Citation("GrokAdamW: two moments and the slow gradient"), loop=ADAM_STEP),
+    "schedule-free": Rule(moments(2), Citation("Defazio et al. 2024: z and the second moment"), foreach=1, loop=LOOP_ONE),
+    "schedule-free-sgd": Rule(moments(1), Citation("Defazio et al. 2024: z"), foreach=0),
+    "lomo": Rule(moments(0), Citation("Lv et al. 2023: the update is fused into backward")),
+    "adalomo": Rule(factored(wide=True), Citation("Lv et al. 2023 (AdaLomo): factored second moments"), loop=((0, 2),), wide_loop=((0, 4),)),
+    "adamw-8bit": Rule(blockwise(1, 1), BNB),
+    "adamw-32bit": Rule(wide_moments(4, 4), BNB),
+    "lion-8bit": Rule(blockwise(1), BNB),
+    "lion-32bit": Rule(wide_moments(4), BNB),
+    "ademamix-8bit": Rule(blockwise(2, 1), BNB),
+    "ademamix-32bit": Rule(wide_moments(8, 4), BNB),
+    "rmsprop-8bit": Rule(blockwise(1), BNB),
+    "rmsprop-32bit": Rule(wide_moments(4), BNB),
+    "sgd-8bit": Rule(blockwise(1), BNB),
+    "adagrad-8bit": Rule(blockwise(1), BNB),
+    "adamw-torchao-8bit": Rule(torchao(8, 256, 256), TORCHAO),
+    "adamw-torchao-4bit": Rule(torchao(4, 128, 16), TORCHAO),
+    "adamw-torchao-fp8": Rule(torchao(8, 256, 0), TORCHAO),
 }  # fmt: skip
 """Optimizers by name; a new one is one row."""
 
-PROJECTED: dict[str, tuple[State, bool, int]] = {
-    "galore": (moments(2), True, 128), "galore-8bit": (blockwise(2), True, 128), "galore-adafactor": (factored, True, 128),
-    "apollo": (moments(2), False, 128), "apollo-mini": (moments(2), False, 1),
+class Projection(NamedTuple):
+    """A step on gradients of low rank."""
+
+    moment: State
+    """Of the projected gradient."""
+    keeps_projector: bool
+    rank: int
+    """Where the job names none."""
+
+
+PROJECTED: dict[str, Projection] = {
+    "galore": Projection(moments(2), True, 128), "galore-8bit": Projection(blockwise(1, 1), True, 128),
+    "galore-adafactor": Projection(factored(), True, 128), "apollo": Projection(moments(2), False, 128), "apollo-mini": Projection(moments(2), False, 1),
 }  # fmt: skip
-"""name -> moments of the projected gradient, whether the projector is kept, rank where the job names none."""
 
 QUANTISED = {
     (8, "bitsandbytes"): {"adam": "adamw-8bit", "adamw": "adamw-8bit", "lion": "lion-8bit", "rmsprop": "rmsprop-8bit", "galore": "galore-8bit"},
@@ -172,8 +181,8 @@ def rule(key: str, rank: int | None = None) -> Rule:
     """The rule behind a key of RULES or PROJECTED."""
     if key in PROJECTED:
         moment, keep, usual = PROJECTED[key]
-        return Rule(projected(rank or usual, moment, keep_projector=keep), LOW_RANK, "2·r·n + m·r" if keep else "2·r·n", working=decomposed if keep else None,
-                    loop=() if keep else LOOP_ONE)  # fmt: skip
+        state = projected(rank or usual, moment, keep_projector=keep)
+        return Rule(state, LOW_RANK, loop=() if keep else LOOP_ONE, working=decomposed if keep else None)
     return RULES[key]
 
 
@@ -214,36 +223,55 @@ class OptimizerPlan:
 
     def state_tensors(self, shape: Shape, weight: DType, name: str = "") -> tuple[int, ...]:
         """Bytes of each state tensor of one trained tensor that the allocator serves; its master copy left out."""
-        sizes = self.of(name).state(shape, self.state or self.master or weight)
-        if self.paged and prod(shape) >= MANAGED_FROM:
+        sizes = self.of(name).state.tensors(shape, self.state or self.master or weight)
+        if self._managed(shape):
             # scales stay ordinary tensors
             sizes = tuple(size for size in sizes if size < prod(shape))
-        return (*sizes, 4) if self.impl == "fused" and sizes else sizes
+        return (*sizes, 4) if self._counts_steps(name) and sizes else sizes
 
-    def temporary_bytes(self, total: int, tensors: Sequence[Tensor]) -> int:
+    def state_text(self, shape: Shape, name: str = "") -> str:
+        """The sum of `state_tensors` as a formula."""
+        text = self.of(name).state.text(shape)
+        if self._managed(shape):
+            scales = [part for part in text.split(" + ") if "ceil" in part]
+            text = scales[0] if scales else "0"
+        return f"{text} + 4" if self._counts_steps(name) and text != "0" else text
+
+    def _managed(self, shape: Shape) -> bool:
+        return self.paged and prod(shape) >= MANAGED_FROM
+
+    def _counts_steps(self, name: str) -> bool:
+        """A fused step reads the number of steps from the device (torch/optim/adamw.py _init_group)."""
+        return self.impl == "fused" and self.of(name).fused and self.name not in ("sgd", "sgd-momentum")
+
+    def temporary(self, total: int, tensors: Sequence[Tensor]) -> Temporary:
         """Temporaries of a step over `total` bytes of trained tensors; `tensors` in the order of the step, equal ones at most twice in a row."""
         found = self.rule
         if (self.impl == "fused" and found.fused) or not tensors:
-            return 0
+            return Temporary(0)
         if self.impl == "foreach" and found.foreach is not None and not self.in_backward:
-            largest = max(tensors, key=lambda t: t.nbytes)
-            factor, flags = found.foreach_largest
-            return int(found.foreach * total + factor * largest.nbytes) + flags * prod(largest.shape)
-        return max(self._one(found, before, tensor) for before, tensor in zip((None, *tensors[:-1]), tensors, strict=True))
+            return _multi_tensor(found, total, max(tensors, key=lambda t: t.nbytes))
+        pairs = zip((None, *tensors[:-1]), tensors, strict=True)
+        return max((self._one(found, before, tensor) for before, tensor in pairs), key=lambda t: t.nbytes)
 
-    def _one(self, found: Rule, before: Tensor | None, tensor: Tensor) -> int:
-        """Temporaries while one tensor is stepped."""
+    def _one(self, found: Rule, before: Tensor | None, tensor: Tensor) -> Temporary:
+        """Temporaries while one tensor is stepped: w its bytes, v those of the tensor before."""
         if found.working is not None:
             return found.working(tensor)
+        v = before.nbytes if before is not None and not self.in_backward else 0
+        w = tensor.nbytes
         stages = found.wide_loop if found.wide_loop and tensor.dtype.bits == 16 else found.loop
-        earlier = before.nbytes if before is not None and not self.in_backward else 0
-        return max((int(left * earlier + right * tensor.nbytes) for left, right in stages), default=0)
+        left, right = max(stages, key=lambda stage: stage[0] * v + stage[1] * w, default=(0, 0))
+        parts = [f"{count}·{letter}" for count, letter in ((left, "v"), (right, "w")) if count]
+        return Temporary(left * v + right * w, " + ".join(parts) or "0", {"v": v, "w": w})
 
 
-def rounded(sizes: Sequence[int]) -> int:
-    """The sum of tensors as the allocator counts them."""
-    return sum(round_up(size, MIN_BLOCK) for size in sizes)
-
-
-MASTER = FP32
-"""Usual type of a master copy."""
+def _multi_tensor(found: Rule, total: int, largest: Tensor) -> Temporary:
+    """Temporaries of a multi-tensor step: W bytes of all tensors; of the largest, w bytes and P numbers."""
+    factor, flags = found.foreach_largest
+    copies = found.foreach or 0
+    numbers = prod(largest.shape)
+    nbytes = copies * total + factor * largest.nbytes + flags * numbers
+    if not factor:
+        return Temporary(nbytes, f"{copies}·W", {"W": total})
+    return Temporary(nbytes, f"{copies}·W + {factor}·w + {flags}·P", {"W": total, "w": largest.nbytes, "P": numbers})

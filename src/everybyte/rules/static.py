@@ -15,7 +15,8 @@ from everybyte.layers.tape import Parameter
 from everybyte.ledger.build import Line, Text
 from everybyte.ledger.entry import Category
 from everybyte.models.count import Declared, declared
-from everybyte.rules.optimizer import OptimizerPlan, Shape
+from everybyte.rules.optimizer import OptimizerPlan, Tensor
+from everybyte.rules.optimizer_states import Shape
 from everybyte.rules.quantization import FORMATS, packed_tensors
 from everybyte.rules.static_texts import gradients_text, states_text, weights_text
 
@@ -90,7 +91,6 @@ def shape(parameter: Parameter) -> Shape:
 
 
 @lru_cache(maxsize=256)
-@lru_cache(maxsize=256)
 def weight_lines(network: Network, setup: Setup) -> tuple[Line, ...]:
     """Weights and buffers, one line a module."""
     packed = f"; packed: {FORMATS[setup.packed.format].citation}" if setup.packed is not None else ""
@@ -116,14 +116,16 @@ class Trained(NamedTuple):
     numel: int
     weight_bytes: int
     gradient_bytes: int
-    largest_bytes: int
     largest_gradient: int
+    order: tuple[Tensor, ...]
+    """The tensors in the order of the step; a run of equal layers stands for itself twice."""
 
 
 @lru_cache(maxsize=256)
 def trained(network: Network, setup: Setup, gradient: DType | None, stepped: DType | None) -> Trained:
     """Totals over the trained parameters. `stepped`: type of the tensors that the optimizer steps (a master copy), None for the weights' own."""
-    numel = weights = gradients = largest = largest_gradient = 0
+    numel = weights = gradients = largest_gradient = 0
+    parts: dict[str, tuple[int, list[Tensor]]] = {}
     for row in declared(network, setup):
         p = row.parameter
         if not p.trainable or p.buffer:
@@ -134,12 +136,12 @@ def trained(network: Network, setup: Setup, gradient: DType | None, stepped: DTy
         numel += one * copies
         weights += round_up(kind.nbytes(one), 512) * copies
         gradients += round_up((gradient or p.dtype).nbytes(one), 512) * copies
-        largest = max(largest, kind.nbytes(one))
+        parts.setdefault(row.part, (row.copies, []))[1].extend([Tensor(shape(p), kind)] * min(p.count, 2))
         largest_gradient = max(largest_gradient, round_up((gradient or p.dtype).nbytes(one), 512))
-    return Trained(numel, weights, gradients, largest, largest_gradient)
+    order = tuple(tensor for copies, tensors in parts.values() for tensor in tensors * min(copies, 2))
+    return Trained(numel, weights, gradients, largest_gradient, order)
 
 
-@lru_cache(maxsize=256)
 @lru_cache(maxsize=256)
 def state_lines(network: Network, setup: Setup, plan: OptimizerPlan) -> tuple[Line, ...]:
     """Optimizer states and master copies, one line a module."""
@@ -147,7 +149,7 @@ def state_lines(network: Network, setup: Setup, plan: OptimizerPlan) -> tuple[Li
     for group in groups(network, setup):
         members = group.trained
         place = group.place.removesuffix("/adapters")
-        size, rounding = _rounded(group, lambda p: plan.state_bytes(shape(p), p.dtype))
+        size, rounding = _rounded(group, lambda p: plan.state_tensors(shape(p), p.dtype, p.name))
         if size:
             text = partial(states_text, members, plan, group.copies, rounding, group.letters)
             lines.append(_line(f"optimizer/{place}", "optimizer_state", size, text, str(plan.rule.citation), rounding))
@@ -171,14 +173,14 @@ def gradient_lines(network: Network, setup: Setup, gradient: DType | None) -> tu
     return tuple(lines)
 
 
-def _numbers_of(kind: DType | None) -> Callable[[Parameter], int]:
+def _numbers_of(kind: DType | None) -> Callable[[Parameter], tuple[int, ...]]:
     """Bytes of a tensor like a parameter in a type; None: its own."""
-    return lambda p: (kind or p.dtype).nbytes(elements(p.dims)[0])
+    return lambda p: ((kind or p.dtype).nbytes(elements(p.dims)[0]),)
 
 
-def _rounded(group: Group, nbytes: Callable[[Parameter], int]) -> tuple[int, int]:
-    """(bytes, what of it is rounding) of one tensor for each trained one of a group, in multiples of 512."""
-    sizes = [(nbytes(p), p.count * group.copies) for p in group.trained]
+def _rounded(group: Group, tensors: Callable[[Parameter], tuple[int, ...]]) -> tuple[int, int]:
+    """(bytes, what of it is rounding) of the tensors that stand beside each trained one of a group, in multiples of 512."""
+    sizes = [(size, p.count * group.copies) for p in group.trained for size in tensors(p)]
     exact = sum(size * count for size, count in sizes)
     whole = sum(round_up(size, 512) * count for size, count in sizes)
     return whole, whole - exact

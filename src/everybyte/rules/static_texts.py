@@ -64,7 +64,7 @@ def states_text(members: Iterable[Parameter], plan: OptimizerPlan, copies: int, 
     """`32·2·4·(A·h + 2·K·h)`: the optimizer's rule over each tensor."""
     letters, found = Letters(known), _Sum()
     for p in members:
-        formula = plan.rule.text(tuple(d.size for d in p.dims))
+        formula = plan.state_text(tuple(d.size for d in p.dims), p.name)
         width = (plan.state or plan.master or p.dtype).block_bytes
         if formula.endswith(_LINEAR) and "+" not in formula:
             found.add_numbers(f"{formula.removesuffix(_LINEAR)}{width}", letters.product(p.dims), p.count)

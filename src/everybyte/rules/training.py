@@ -54,10 +54,9 @@ class Training:
         """What the optimizer's step makes for a moment."""
         recipe = self.recipe
         total = trained(self.network, recipe.setup, recipe.gradient, recipe.stepped)
-        size = recipe.optimizer.temporary_bytes(total.weight_bytes, total.largest_bytes)
-        unit = {"W": total.weight_bytes} if recipe.optimizer.temporary[1] == "W" else {"w_max": total.largest_bytes}
-        text = plain(recipe.optimizer.temporary_text(), **unit)
-        return [Line("temporaries/optimizer", "temporary", size, text, f"{recipe.optimizer.rule.citation}; {FOREACH}", "formula")]
+        made = recipe.optimizer.temporary(total.weight_bytes, total.order)
+        text = plain(made.formula, **made.symbols)
+        return [Line("temporaries/optimizer", "temporary", made.nbytes, text, f"{recipe.optimizer.rule.citation}; {FOREACH}", "formula")]
 
     def summits(self) -> dict[Phase, Summit]:
         """The highest instants of forward, loss and backward."""
