@@ -14,9 +14,9 @@ from everybyte.ledger.build import Text
 Known = tuple[tuple[str, int], ...]
 """Letters with their sizes."""
 
-_WORD = re.compile(r"[A-Za-z_]\w*")
-_COUNT_BEFORE_LETTER = re.compile(r"(?<!\w)(\d+)(?=[A-Za-z_(])")
-_SQUARE = re.compile(r"(\w)²")
+_WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_COUNT_BEFORE_LETTER = re.compile(r"(?<!\w)(\d+)(?=[A-Za-z_(])", re.ASCII)
+_SQUARE = re.compile(r"(\w+)²", re.ASCII)
 
 
 class Letters:
@@ -85,8 +85,13 @@ class Letters:
 
 
 def add_up(terms: Mapping[str, int]) -> str:
-    """`6·n·f + 2·n·h + 40`: how often each product of letters counts; the key `1` is a plain number."""
-    return " + ".join(str(count) if key == "1" else (key if count == 1 else f"{count}·{key}") for key, count in terms.items() if count) or "0"
+    """`6·n·f + 2·n·h - 40`: how often each product of letters counts; the key `1` is a plain number."""
+    words = []
+    for key, count in sorted(terms.items(), key=lambda term: term[1] < 0):
+        if count:
+            words.append("-" if count < 0 else "+")
+            words.append(str(abs(count)) if key == "1" else (key if abs(count) == 1 else f"{abs(count)}·{key}"))
+    return " ".join(words).removeprefix("+ ") or "0"
 
 
 def times(factor: int | str, body: str) -> str:
@@ -101,7 +106,7 @@ def is_sum(body: str) -> bool:
     depth = 0
     for char in body:
         depth += (char == "(") - (char == ")")
-        if char == "+" and not depth:
+        if char in "+-" and not depth:
             return True
     return False
 
