@@ -26,9 +26,10 @@ def peak_reserved(script: Iterable[tuple[int, int]], capacity: int = 0) -> int:
 
 def _run(rows: list[tuple[int, int]], capacity: int) -> CachingAllocator:
     allocator = CachingAllocator(capacity)
+    malloc, free = allocator.malloc, allocator.free
     for key, nbytes in rows:
         if nbytes:
-            allocator.malloc(key, nbytes)
+            malloc(key, nbytes)
         else:
-            allocator.free(key)
+            free(key)
     return allocator

@@ -150,11 +150,11 @@ class Script:
 
     def _play(self, events: list[tuple[int, int]], keys: list[int], product: int, handles_left: int) -> Iterator[Event]:
         if product >= 0 and self.waiting_handles > handles_left:
-            yield from ((keys[slot], size) for slot, size in events[:product])
+            yield from [(keys[slot], size) for slot, size in events[:product]]
             yield from self._workspace(handles_left)
-            yield from ((keys[slot], size) for slot, size in events[product:])
+            yield from [(keys[slot], size) for slot, size in events[product:]]
         else:
-            yield from ((keys[slot], size) for slot, size in events)
+            yield from [(keys[slot], size) for slot, size in events]
 
     def make_gradients(self) -> Iterator[Event]:
         """Gradients of all trained tensors, where an earlier micro-batch made them; they are there once."""
