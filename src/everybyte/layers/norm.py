@@ -36,22 +36,25 @@ def rms_norm(t: Tape, x: Value, leaf: str, *, style: str = "llama") -> Value:
 
     `llama`: x̂ is cast back before the product with the weight (modeling_llama.py); `wide`: the product stays in fp32 and the result is cast
     (modeling_olmo2.py); `cast`: the same with an fp32 copy of the weight (modeling_nemotron_h.py); `gemma`: the same with 1 + weight
-    (modeling_gemma.py); `plain`: no weight; `t5`: not the fp32 copy but the input itself is multiplied (modeling_t5.py); `torch`: torch.nn.RMSNorm, one kernel on CUDA where input and weight have one type, else as `wide`.
+    (modeling_gemma.py); `gemma4`: as `cast`, with the root as a power (modeling_gemma4.py); `plain`, `gemma4-plain`: no weight; `t5`: not the fp32
+    copy but the input itself is multiplied (modeling_t5.py); `torch`: torch.nn.RMSNorm, one kernel on CUDA where input and weight have one
+    type, else as `wide`.
     """
     with t.scope(leaf):
-        weight = None if style == "plain" else t.parameter("weight", (x.dims[-1],), dtype=t.setup.norm_weights)
+        weight = None if style.endswith("plain") else t.parameter("weight", (x.dims[-1],), dtype=t.setup.norm_weights)
         one_kernel = style == "torch" and t.setup.kernels.device == "cuda" and weight is not None and weight.dtype == x.dtype
         if weight is not None and (t.setup.kernels.norm == "fused" or one_kernel):
             return _fused(t, x, weight)
         wide = ops.cast(t, x, FP32)
         squares = ops.mean(t, ops.power(t, wide), x.dims[:-1])
-        rate = ops.unary(t, "rsqrt", ops.unary(t, "add", squares, keeps="nothing"), keeps="output")
+        squares = ops.unary(t, "add", squares, keeps="nothing")
+        rate = ops.unary(t, "pow", squares) if style.startswith("gemma4") else ops.unary(t, "rsqrt", squares, keeps="output")
         normal = ops.mul(t, x if style == "t5" else wide, rate)
         if style == "gemma" and weight is not None:
             shifted = ops.unary(t, "add", ops.cast(t, weight, FP32), keeps="nothing")
             return ops.cast(t, ops.mul(t, normal, shifted), x.dtype)
-        if style in {"wide", "cast", "torch"} and weight is not None:
-            return ops.cast(t, ops.mul(t, ops.cast(t, weight, FP32) if style == "cast" else weight, normal), x.dtype)
+        if style in {"wide", "cast", "torch", "gemma4"} and weight is not None:
+            return ops.cast(t, ops.mul(t, ops.cast(t, weight, FP32) if style in {"cast", "gemma4"} else weight, normal), x.dtype)
         normal = ops.cast(t, normal, weight.dtype if style == "t5" and weight is not None else x.dtype)
         return normal if weight is None else ops.mul(t, weight, normal)
 
