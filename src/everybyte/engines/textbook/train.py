@@ -22,7 +22,7 @@ from everybyte.textbook.estimate import Outline, textbook_ledger
 DEFAULTS = Defaults("the textbook")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class HandBill:
     """A ledger of equations. They know no allocator: to it the peak is one block."""
 
