@@ -190,7 +190,7 @@ def optimizer_of(train: Train, defaults: Defaults, choices: Choices, master: DTy
     name = choices.pick("train.optimizer.name", given.name, defaults.optimizer, origin)
     bits = STATE_BITS.get(given.state_dtype or "")
     library = str((train.extra or {}).get("optimizer library", ""))
-    found = named(name, bits=bits, library=library)
+    found = named(name, bits=bits, paged=bool(given.paged), library=library)
     key = found.key
     form = rule(key, given.rank)
     asked: str | None = given.impl
@@ -202,10 +202,9 @@ def optimizer_of(train: Train, defaults: Defaults, choices: Choices, master: DTy
     quantised = key.endswith(("8bit", "4bit", "fp8"))
     kind = state if quantised or given.state_dtype is None else dtype(given.state_dtype, "train.optimizer.state_dtype")
     rank = given.rank or (PROJECTED[key].rank if key in PROJECTED else None)
-    paged = bool(given.paged) or found.paged
-    if paged:
+    if found.paged:
         choices.warn("paged optimizer states are managed memory: they are not in the figures of PyTorch's allocator and may leave the device")
-    return OptimizerPlan(key, impl, kind, master, rank, paged=paged, in_backward=bool(given.in_backward) or found.in_backward)
+    return OptimizerPlan(key, impl, kind, master, rank, paged=found.paged, in_backward=bool(given.in_backward) or found.in_backward)
 
 
 STATE_BITS = {"int8": 8, "int4": 4}

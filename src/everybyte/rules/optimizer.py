@@ -165,8 +165,12 @@ QUANTISED = {
 """(bits, library) -> plain optimizer -> the one with states of these bits; bitsandbytes where no library is named."""
 
 
-def named(name: str, *, bits: int | None = None, library: str = "", path: str = "train.optimizer.name") -> Named:
-    """What a name stands for. `bits` of the states pick the 8- or 4-bit form. Raises Unsupported with the nearest names."""
+PAGED = {"adam": "adamw-32bit", "adamw": "adamw-32bit", "lion": "lion-32bit"}
+"""Plain optimizer -> bitsandbytes' one with states that can be paged."""
+
+
+def named(name: str, *, bits: int | None = None, paged: bool = False, library: str = "", path: str = "train.optimizer.name") -> Named:
+    """What a name stands for. `bits` of the states pick the 8- or 4-bit form, `paged` bitsandbytes. Raises Unsupported with the nearest names."""
     squeezed = squeeze(name)
     found = NAMES.get(squeezed) or next((Named(key) for key in (*RULES, *PROJECTED) if squeeze(key) == squeezed), None)
     if found is None:
@@ -174,7 +178,9 @@ def named(name: str, *, bits: int | None = None, library: str = "", path: str = 
     forms = QUANTISED.get((bits or 8, library if bits != 4 else ""), {}) if library == "torchao" or bits else {}
     if bits == 8 and not forms:
         forms = QUANTISED[8, "bitsandbytes"]
-    return found._replace(key=forms.get(found.key, found.key))
+    elif paged and not forms:
+        forms = PAGED
+    return found._replace(key=forms.get(found.key, found.key), paged=found.paged or paged)
 
 
 def rule(key: str, rank: int | None = None) -> Rule:
@@ -188,8 +194,8 @@ def rule(key: str, rank: int | None = None) -> Rule:
 
 MANAGED_FROM = 100_000
 """Paged states of tensors with at least so many numbers are managed memory, outside PyTorch's allocator (bitsandbytes get_state_buffer)."""
-OUTER = ("embed", "wte", "wpe", "lm_head", "embed_out", "output", "score", "classifier", "shared")
-"""First parts of names of the tensors outside the blocks: not projected, not orthogonalised."""
+OUTER = frozenset(("wte", "wpe", "lm_head", "score", "classifier", "shared"))
+"""Modules outside the blocks, besides embeddings: not projected, not orthogonalised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +212,7 @@ class OptimizerPlan:
     """Type of a master copy beside 16-bit weights; None: there is none."""
     rank: int | None = None
     paged: bool = False
-    """States live in unified memory and may leave the device."""
+    """States live in unified memory and may leave the device; bitsandbytes alone can do that."""
     in_backward: bool = False
 
     @property
@@ -218,7 +224,7 @@ class OptimizerPlan:
         """The rule of the parameter `name`: projected and orthogonalised steps leave the tensors outside the blocks to AdamW."""
         if self.name not in PROJECTED and self.name != "muon":
             return self.rule
-        outer = any(part.startswith(OUTER) for part in name.split("."))
+        outer = any(part in OUTER or part.startswith("embed") or part.endswith("embeddings") for part in name.split("."))
         return RULES["adamw"] if outer else self.rule
 
     def state_tensors(self, shape: Shape, weight: DType, name: str = "") -> tuple[int, ...]:
@@ -238,7 +244,7 @@ class OptimizerPlan:
         return f"{text} + 4" if self._counts_steps(name) and text != "0" else text
 
     def _managed(self, shape: Shape) -> bool:
-        return self.paged and prod(shape) >= MANAGED_FROM
+        return self.paged and self.rule.citation is BNB and prod(shape) >= MANAGED_FROM
 
     def _counts_steps(self, name: str) -> bool:
         """A fused step reads the number of steps from the device (torch/optim/adamw.py _init_group)."""
