@@ -47,6 +47,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "mmdit": ("FluxTransformer2DModel", "SD3Transformer2DModel"),
     "clip": ("CLIPModel", "CLIPTextModel", "CLIPTextModelWithProjection"),
     "llava": ("LlavaForConditionalGeneration", "Mistral3ForConditionalGeneration", "Gemma3ForConditionalGeneration"),
+    "llama4_vision": ("Llama4ForConditionalGeneration",),
+    "kimi_vl": ("KimiK25ForConditionalGeneration", "Kimi_K25ForConditionalGeneration", "KimiVLForConditionalGeneration"),
     "qwen_vl": (
         "Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration", "Qwen3VLForConditionalGeneration",
         "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
