@@ -19,10 +19,11 @@ Kept = dict[tuple[tuple[int, ...], str], int]
 
 
 class _Holder:
-    """Stands for a saved tensor in the graph: it dies with the node that saved it."""
+    """Stands for a saved tensor in the graph: it dies with the node that saved it. It holds the storage alone, as a tensor would hold the graph."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
+        self.storage = tensor.untyped_storage()
+        self.shape, self.dtype = tuple(tensor.shape), str(tensor.dtype)
 
 
 def kept_by(model: torch.nn.Module, ids: torch.Tensor, amp: bool, **inputs: Any) -> dict[int, tuple[int, tuple[int, ...], str]]:
@@ -35,14 +36,13 @@ def kept_by(model: torch.nn.Module, ids: torch.Tensor, amp: bool, **inputs: Any)
         alive.add(holder)
         return holder
 
-    with saved_tensors_hooks(pack, lambda holder: holder.tensor), torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp):
+    with saved_tensors_hooks(pack, lambda holder: holder.storage), torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp):
         out = model(input_ids=ids, use_cache=False, **inputs)
     gc.collect()
     found = {}
     for holder in alive:
-        storage = holder.tensor.untyped_storage()
-        if storage.data_ptr() not in outside and storage.nbytes():
-            found[storage.data_ptr()] = (storage.nbytes(), tuple(holder.tensor.shape), str(holder.tensor.dtype))
+        if holder.storage.data_ptr() not in outside and holder.storage.nbytes():
+            found[holder.storage.data_ptr()] = (holder.storage.nbytes(), holder.shape, holder.dtype)
     del out
     return found
 

@@ -140,7 +140,8 @@ class Attention:
         if self.indexer is None:
             return None
         with t.scope("indexer", x):
-            chosen = self.indexer.forward(t, ops.detach(x))
+            with t.silence():
+                chosen = self.indexer.forward(t, x)
         mask = t.new("attention mask", (Dim("a", self.heads), SCORES), x.dtype, False)
         t.step("attention mask", (chosen,), (mask,))
         return mask

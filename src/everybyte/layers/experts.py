@@ -178,3 +178,19 @@ class JoinedMLP:
         """x (n, h) -> (n, h)."""
         both = linear(t, x, "gate_up_proj", Dim("2f", 2 * self.ffn))
         return linear(t, self.gate.joined(t, both, Dim("f", self.ffn)), "down_proj", Dim("h", self.hidden))
+
+
+@dataclass(frozen=True, slots=True)
+class ClampedMLP:
+    """A dense feed-forward layer whose gate and up are two projections, with the clamps of the experts beside it (DeepSeek-V4, Step 3.5)."""
+
+    hidden: int
+    ffn: int
+    gate: Gate
+    bias: bool = False
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """x (n, h) -> (n, h)."""
+        width = Dim("f", self.ffn)
+        gate, up = (linear(t, x, leaf, width, bias=self.bias) for leaf in ("gate_proj", "up_proj"))
+        return linear(t, self.gate.product(t, gate, up), "down_proj", Dim("h", self.hidden), bias=self.bias)

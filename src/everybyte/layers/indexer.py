@@ -1,4 +1,5 @@
-"""Indexers of sparse attention: small heads that score every key and pick the ones to look at. They run outside autograd and keep nothing."""
+"""Indexers of sparse attention: small heads that score every key and pick the ones to look at. Nothing of it reaches the loss: indexers are
+written under `Tape.silence` and keep nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from dataclasses import dataclass
 
 from everybyte.basics.dtypes import FP32, INT32, INT64
 from everybyte.layers import ops
-from everybyte.layers.norm import Norm
+from everybyte.layers.linear import linear
+from everybyte.layers.norm import layer_norm, rms_norm
 from everybyte.layers.rope import rotary
 from everybyte.layers.sdp import SCORES
 from everybyte.layers.size import Dim
@@ -24,16 +26,14 @@ class Indexer:
     def forward(self, t: Tape, x: Value, latent: Value) -> Value:
         """x (n, h), latent (n, r_q) -> positions of the chosen keys (n, top_k)."""
         width, one = Dim("H·d_i", self.heads * self.head_dim), Dim("d_i", self.head_dim)
-        q = _turned(t, quiet_linear(t, latent, "wq_b", width))
-        with t.scope("k_norm"):
-            weight, bias = (ops.detach(t.parameter(leaf, (one,))) for leaf in ("weight", "bias"))
-        k = _turned(t, ops.layer_norm(t, quiet_linear(t, x, "wk", one), weight, bias))
+        q = _turned(t, linear(t, latent, "wq_b", width))
+        k = _turned(t, layer_norm(t, linear(t, x, "wk", one), "k_norm"))
         t.cache("kv", "index key", (one,))
         heads = Dim("H", self.heads)
         q, k = ops.cast(t, q, FP32), ops.cast(t, k, FP32)
         scores = ops.scale(t, ops.matmul(t, q, k, (SCORES, heads)))
         scores = ops.unary(t, "relu", scores, keeps="nothing")
-        weights = ops.scale(t, ops.cast(t, quiet_linear(t, x, "weights_proj", heads), FP32))
+        weights = ops.scale(t, ops.cast(t, linear(t, x, "weights_proj", heads), FP32))
         summed = ops.matmul(t, weights, scores, (SCORES,))
         return chosen(t, ops.unary(t, "add mask", summed, keeps="nothing"), x, self.top_k)
 
@@ -47,24 +47,17 @@ class BlockIndexer:
     top_k: int
     """Blocks that are looked at."""
     block: int
-    norm: Norm = Norm("rms", "gemma")
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, h) -> positions of the chosen blocks (n, heads·top_k)."""
         heads, one = Dim("H", self.heads), Dim("d_i", self.head_dim)
-        q = ops.view(quiet_linear(t, x, "q_proj", Dim("H·d_i", self.heads * self.head_dim)), (x.dims[0], heads, one))
-        q = _turned(t, ops.detach(self.norm.forward(t, q, "q_norm")))
-        k = _turned(t, ops.detach(self.norm.forward(t, quiet_linear(t, x, "k_proj", one), "k_norm")))
+        q = ops.view(linear(t, x, "q_proj", Dim("H·d_i", self.heads * self.head_dim)), (x.dims[0], heads, one))
+        q = _turned(t, rms_norm(t, q, "q_norm", style="gemma"))
+        k = _turned(t, rms_norm(t, linear(t, x, "k_proj", one), "k_norm", style="gemma"))
         t.cache("kv", "index key", (one,))
         scores = ops.matmul(t, ops.cast(t, q, FP32), ops.cast(t, k, FP32), (SCORES, heads))
         scores = ops.unary(t, "masked_fill", scores, keeps="nothing")
         return chosen(t, scores, x, self.heads * self.top_k)
-
-
-def quiet_linear(t: Tape, x: Value, leaf: str, out: Dim) -> Value:
-    """A linear layer outside autograd."""
-    with t.scope(leaf):
-        return ops.linear(t, x, ops.detach(t.parameter("weight", (out, x.dims[-1]))), None, out)
 
 
 def chosen(t: Tape, scores: Value, x: Value, top_k: int) -> Value:

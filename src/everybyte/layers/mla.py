@@ -53,8 +53,8 @@ class MLA:
         latent, turn = ops.remember(t, "latent", latent), ops.remember(t, "rotary key", turn)
         k, v = self._expand(t, latent, turn, sizes)
         if self.indexer is not None:
-            with t.scope("indexer", q, k, v, q_latent):
-                self.indexer.forward(t, ops.detach(x), ops.detach(q_latent))
+            with t.scope("indexer", q, k, v, q_latent), t.silence():
+                self.indexer.forward(t, x, q_latent)
         mask = ops.made(t, "attention mask", (SCORES,), q.dtype) if self.sparse else None
         out = attend(t, q, k, v, sizes, dropout=self.dropout, bias=mask)
         if self.gate:
@@ -79,7 +79,9 @@ class MLA:
         turned = (q.dims[0], Dim("a·d_r", self.heads * self.rope))
         kept, part = ops.split(t, q, [straight, turned])
         part, turn = kind(t, part), kind(t, turn)
-        return ops.cat(t, (kept, part), q.dims), turn
+        joined = ops.cat(t, (kept, part), q.dims)
+        joined.storage.head_major = True
+        return joined, turn
 
     def _expand(self, t: Tape, latent: Value, turn: Value, sizes: Heads) -> tuple[Value, Value]:
         """Keys (n, a·(d_n+d_r)) and values (n, a·d_v): keys are a new tensor that both parts are copied into, values a view."""

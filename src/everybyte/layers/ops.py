@@ -43,7 +43,7 @@ def made(t: Tape, what: str, dims: Dims, dtype: DType) -> Value:
 def sized(t: Tape, what: str, size: Size, like: Value, dtype: DType | None = None) -> Value:
     """A tensor whose size is a sum of products of axes; its dims are those of `like`."""
     kind = dtype or like.dtype
-    return Value(Storage(size, t.path, what, like.dims, kind), like.dims, kind, like.grad and t.setup.grad)
+    return Value(Storage(size, t.path, what, like.dims, kind), like.dims, kind, like.grad and t.setup.grad and not t.silent)
 
 
 def cast(t: Tape, x: Value, dtype: DType) -> Value:

@@ -145,6 +145,8 @@ class Tape:
     casts: dict[int, Value] = field(default_factory=dict)
     weights: dict[str, Value] = field(default_factory=dict)
     path: str = ""
+    silent: bool = False
+    """Set by `silence`."""
     _held: list[list[Value]] = field(default_factory=lambda: [[]])
 
     # -- places ---------------------------------------------------------------------------------------------------------------
@@ -159,6 +161,13 @@ class Tape:
         if ended:
             self.steps.append(Step("return", self.path, tuple(ended), (), ends=True))
         self.path = outer
+
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        """Steps whose results reach no loss, or that run under torch.no_grad: nothing is kept for their backward."""
+        outer, self.silent = self.silent, True
+        yield
+        self.silent = outer
 
     def hold(self, *values: Value) -> None:
         """Keeps values alive until the current module returns."""
@@ -188,7 +197,7 @@ class Tape:
     # -- values ---------------------------------------------------------------------------------------------------------------
     def new(self, what: str, dims: Dims, dtype: DType, grad: bool) -> Value:
         """A fresh tensor."""
-        return Value(Storage(Size.of(dims, dtype), self.path, what, dims, dtype), dims, dtype, grad and self.setup.grad)
+        return Value(Storage(Size.of(dims, dtype), self.path, what, dims, dtype), dims, dtype, grad and self.setup.grad and not self.silent)
 
     def given(self, what: str, dims: Dims, dtype: DType, grad: bool = False, persistent: bool = True) -> Value:
         """A tensor that exists before the step."""

@@ -36,6 +36,7 @@ def decoder(
     tail: Any = None,
     head: Head | None = None,
     head_dims: Dims = (),
+    width: int = 0,
     experts: tuple[int, int] = (0, 0),
 ) -> Network:
     """A decoder of equal blocks, of `layers` given one by one, or of given `runs`, between a token embedding and a head.
@@ -47,7 +48,7 @@ def decoder(
     if not runs:
         runs = runs_of(places.layers, layers or [block] * layer_count(c))
     return Network(
-        c.name, c.model_type, hidden, vocab, runs,
+        c.name, c.model_type, width or hidden, vocab, runs,
         stem or Embedding(vocab, hidden, places.embed, scaled=scaled),
         tail or FinalNorm(norm or Norm(), places.norm),
         head or Head(hidden, vocab, tied, places.head), tied,

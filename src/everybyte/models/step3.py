@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from everybyte.layers.attention import Attention
 from everybyte.layers.block import Block, Norm
-from everybyte.layers.experts import Experts, Gate
-from everybyte.layers.mlp import GatedMLP
+from everybyte.layers.experts import ClampedMLP, Experts, Gate
 from everybyte.layers.moe import MoE
 from everybyte.layers.network import Network
 from everybyte.layers.router import Router
@@ -26,10 +25,11 @@ def language_model(c: Config, places: Places = Places()) -> Network:  # noqa: B0
     """The decoder, under the names that it has alone or inside the vision-language model."""
     hidden = c.integer("hidden_size")
     experts, top_k = expert_counts(c)
-    dense = GatedMLP(hidden, c.integer("intermediate_size"), c.activation())
-    shared = GatedMLP(hidden, c.integer("share_expert_dim", "share_expert_dims"), c.activation())
+    gate = Gate(c.activation(), clamp="after")
+    dense = ClampedMLP(hidden, c.integer("intermediate_size"), gate)
+    shared = ClampedMLP(hidden, c.integer("share_expert_dim", "share_expert_dims"), gate)
     router = Router(experts, top_k, score="sigmoid", correction="e_score_correction_bias")
-    routed = Experts(hidden, c.integer("moe_intermediate_size"), experts, top_k, Gate(c.activation(), clamp="after"))
+    routed = Experts(hidden, c.integer("moe_intermediate_size"), experts, top_k, gate)
     moe = MoE(hidden, router, routed, shared, shared_first=True, scaled=True)
     blocks = [
         Block(_attention(c, sliding), moe if routes else dense, NORM)
