@@ -9,7 +9,6 @@ from typing import Any, Protocol
 from everybyte.basics.dtypes import BF16, DType
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
-from everybyte.layers.loss import Head, RegressionHead
 from everybyte.layers.norm import layer_norm
 from everybyte.layers.replay import Recompute, Tally, tally
 from everybyte.layers.setup import Setup
@@ -122,7 +121,8 @@ class Network:
     runs: tuple[Run, ...]
     stem: Any
     tail: Any
-    head: Head | RegressionHead | None
+    head: Any
+    """A Layer whose result is the loss (`layers.loss`), or None."""
     tied: bool = False
     towers: tuple[Tower, ...] = ()
     dtype: DType = BF16
@@ -134,6 +134,8 @@ class Network:
     """Shape of what the stem is given (pixels); empty for ids."""
     head_dims: Dims = ()
     """Shape of what the head is given, where that is not (n, h): a classifier of whole images sees one row each."""
+    tail_label: str = "norm"
+    """What rows call the tail."""
     tokens: int = 0
     """Tokens of an item where the network fixes them (an image of the configured size), 0 where the job says."""
     mtp: int = 0

@@ -52,6 +52,8 @@ class Batch(NamedTuple):
             return flce_rows(self.b * self.s, *axis.share)
         if axis.letter == "r":
             return ceil_div(self.b * self.s * axis.share[0], axis.share[1])
+        if axis.letter == "l":
+            return (self.s - 1) % axis.cap + 1
         plain = {"b": self.b, "s": self.s, "t": self.t, "m": self.m, "j": self.s + self.m, "u": max(self.s - 1, 0)}[axis.letter[0]]
         if axis.share != (1, 1):
             plain = ceil_div(plain * axis.share[0], axis.share[1])
@@ -113,6 +115,11 @@ def expert_share(top_k: int, experts: int) -> Dim:
 def chunk_tokens(chunks: int) -> Dim:
     """Tokens of one of `chunks` parts of every sequence: b·ceil(s/chunks)."""
     return Dim(f"n/{chunks}", 1, (B, Axis("s", 0, (1, chunks))))
+
+
+def piece_of(tokens: int, *, last: bool = False) -> Dim:
+    """Tokens of one of the pieces into which every sequence is cut, at most `tokens` long each: of a whole piece, or of the last one."""
+    return Dim("c", 1, (B, Axis("l" if last else "s", tokens)))
 
 
 def flce_chunk(vocab: int, hidden: int) -> Dim:

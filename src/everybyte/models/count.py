@@ -40,7 +40,7 @@ def parts(network: Network) -> Iterator[Part]:
     for run in network.runs:
         yield Part(run.label, run.count, run.layer, run.dims or dims)
     if network.tail is not None:
-        yield Part("norm", 1, network.tail, dims)
+        yield Part(network.tail_label, 1, network.tail, dims)
     if network.head is not None:
         yield Part("head", 1, network.head, network.head_dims or dims)
 

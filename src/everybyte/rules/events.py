@@ -29,6 +29,8 @@ class Script:
         self.course = training.course
         self.next_key = 0
         self.gradients: list[int] = []
+        self.outlived: list[int] = []
+        """What the graph of the last micro-batch still holds."""
         self.waiting_handles = training.recipe.handles
         """cuBLAS handles without a workspace yet: forward's thread asks at its first product, autograd's at its own."""
         row = self.course.row
@@ -95,13 +97,21 @@ class Script:
             for slot in part.cached:
                 yield keys[slot], 0
         yield from self._backward(done)
+        if not self.course.recipe.graph_outlives:
+            yield from self._free_outlived()
+
+    def _free_outlived(self) -> Iterator[Event]:
+        yield from ((key, 0) for key in self.outlived)
+        self.outlived = []
 
     def _forward(self, done: list[tuple[_Part, list[int]]]) -> Iterator[Event]:
         """Forward, layer by layer; `done` gets each with its keys."""
         recipe = self.course.recipe
         leaving: list[tuple[_Part, list[int]]] = []
         flowing, keeps = 0, False
-        for part in self.parts:
+        for index, part in enumerate(self.parts):
+            if index == len(self.parts) - 1:
+                yield from self._free_outlived()
             for _ in range(part.copies):
                 keys = self._keys(part, flowing)
                 yield from self._play(part.forward, keys, part.forward_product, recipe.handles - 1)
@@ -131,6 +141,7 @@ class Script:
             yield from ((keys[slot], size) for slot, size in part.offloaded)
             yield from self._play(part.backward, keys, part.backward_product, 0)
             self.gradients += [keys[slot] for slot in part.gradients]
+            self.outlived += [keys[slot] for slot in part.lingering]
             gradient = keys[part.outgoing] if part.outgoing >= 0 else 0
         if gradient:
             yield gradient, 0
@@ -196,6 +207,8 @@ class _Part:
     """Its output is among what it keeps for backward."""
     offloaded: tuple[tuple[int, int], ...]
     """What waits in host memory: slots and bytes."""
+    lingering: tuple[int, ...]
+    """What backward does not free."""
 
 
 class _Numbering:
@@ -243,9 +256,11 @@ def _part(segment: Segment, point: Point, *, first: bool) -> _Part:
     gradients = tuple(numbering.slot(s) for s in numbering.alive if s.role == "gradient")
     start, incoming = numbering.slot(tally.start), numbering.slot(tally.incoming)
     offloaded = tuple((numbering.slot(s), s.size.at(point)) for s in tally.kept) if segment.offloaded else ()
+    lingering = tuple(numbering.slot(s) for s in tally.lingering)
     return _Part(
         segment.copies, len(numbering.slots), forward, backward, forward_product, backward_product, start, end, incoming,
         0 if tally.incoming is None else tally.incoming.size.at(point), outgoing, cached, gradients, tally.end in tally.kept, offloaded,
+        lingering,
     )  # fmt: skip
 
 

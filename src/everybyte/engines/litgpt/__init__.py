@@ -1,0 +1,1 @@
+"""LitGPT: its own model files, LoRA on joined projections, adapters, Lightning Fabric's precision plugins, a chunked cross entropy."""

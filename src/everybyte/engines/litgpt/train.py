@@ -1,0 +1,172 @@
+"""Accounts for LitGPT's scripts on one GPU: finetune lora, adapter, adapter_v2 and full, and the eager pretraining of its thunder extension."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everybyte.basics.dtypes import FP32
+from everybyte.basics.errors import BadInput, Unsupported
+from everybyte.basics.origin import default_of, inferred
+from everybyte.engines.litgpt.linear import LORA, PROMPT, SCALED
+from everybyte.engines.litgpt.network import Script, rendition
+from everybyte.engines.litgpt.release import Release, release_of
+from everybyte.job import InlineModel, Job, Train
+from everybyte.layers.network import Network
+from everybyte.layers.setup import Adapter, Kernels, Packed, Setup
+from everybyte.ledger.build import Line, plain
+from everybyte.rules.account import Account, Device, Rank
+from everybyte.rules.choices import Choices
+from everybyte.rules.from_job import Defaults, batch_of, kernels_of, optimizer_of, packed_of, precision_of, recompute_of, refuse_distributed
+from everybyte.rules.recipe import Recipe
+from everybyte.rules.static import trained
+from everybyte.rules.training import training
+
+ROLES = {
+    "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "projection", "gate_proj": "mlp", "up_proj": "mlp", "down_proj": "mlp",
+    "fc_1": "mlp", "fc_2": "mlp", "fc": "mlp", "proj": "projection", "lm_head": "head",
+    **{role: role for role in ("query", "key", "value", "projection", "mlp", "head")},
+}  # fmt: skip
+"""Names of linear layers -> LitGPT's `lora_...` switches."""
+SCALED_NORMS = ("*norm_1*", "*norm_2*", "*ln_f*")
+"""litgpt/adapter_v2.py adapter_filter: what is trained beside the adapters."""
+EXTRAS = (
+    "chunk_size", "lm_head_chunk_size", "lora_query", "lora_key", "lora_value", "lora_projection", "lora_mlp", "lora_head", "lora_dropout",
+    "adapter_prompt_length", "adapter_start_layer", "quantize", "limit_all_gathers", "compiler", "executors",
+)  # fmt: skip
+"""Keys of train.extra that have a meaning here."""
+
+ROPE_SOURCE = "litgpt/model.py rope_cache: cos and sin of every position in fp32, one buffer for all layers"
+STABLE_SOURCE = "bitsandbytes StableEmbedding trains its table, the optimizer was made before it was put in: its gradient is never stepped nor freed"
+
+
+def account(job: Job, network: Network, device: Device) -> Account:
+    """The account of a script on one GPU. Raises BadInput or Unsupported with the key's path."""
+    assert job.train is not None
+    train, choices = job.train, Choices()
+    _refuse(train)
+    release = release_of(train.version)
+    choices.note("train.version", release.name, "given" if train.version else default_of("everybyte, the latest release it knows"))
+    recipe = _recipe(train, network, release, choices)
+    form = rendition(network, _script(job, recipe, release, choices))
+    extra = [_rope_line(form, recipe)]
+    if recipe.setup.input_grads:
+        size = recipe.setup.weights.nbytes(network.vocab * network.hidden)
+        extra.append(Line("gradients/embedding", "gradient", size, plain("e·V·h", V=network.vocab, h=network.hidden), STABLE_SOURCE))
+    bill = training(form, recipe, device.compute_capability, tuple(extra))
+    return Account((Rank(bill),), choices, trained(form, recipe.setup, recipe.gradient, recipe.stepped).numel)
+
+
+def _refuse(train: Train) -> None:
+    refuse_distributed(train)
+    if train.sharding not in (None, "none"):
+        raise Unsupported("train.sharding", f"{train.sharding!r}: LitGPT on several GPUs is not answered yet; one GPU is")
+    if train.compile:
+        raise Unsupported("train.compile", "what compiled LitGPT models keep depends on the fusions of thunder or torch.compile: not answered; eager runs are")
+    unknown = next((key for key in train.extra or {} if key not in EXTRAS), None)
+    if unknown is not None:
+        raise BadInput(f"train.extra.{unknown}", f"is no setting of LitGPT that is answered; known are {', '.join(EXTRAS)}")
+
+
+def _recipe(train: Train, network: Network, release: Release, choices: Choices) -> Recipe:
+    choices.note("train.framework", "litgpt", "given")
+    quantized = train.quantization is not None and train.quantization.format is not None
+    defaults = Defaults(
+        release.name, seq_len=512, precision="bf16" if quantized else "bf16-mixed", optimizer="paged_adamw_32bit" if quantized else "adamw",
+        packed_skip=(), batch_bytes_per_token=16, loss=lambda train, choices: "litgpt",
+        impl="fused" if _pretrains(train) else "foreach", kernels=Kernels(holds_linear_inputs=quantized and release.holds_inputs),
+    )  # fmt: skip
+    weights, compute, master, gradient, state = precision_of(train, defaults, choices)
+    packed = packed_of(train, defaults, choices)
+    adapter = _adapter(train, weights, defaults, choices)
+    _check_packed(packed, adapter, mixed=compute is not None)
+    batch = batch_of(train, network, defaults, choices)
+    setup = Setup(
+        weights=weights, compute=compute, trainable=("*",) if adapter is None else (SCALED_NORMS if adapter.kind == SCALED else ()), adapter=adapter,
+        packed=packed, kernels=kernels_of(train, defaults, choices), single=batch.b == 1, dropout=train.dropout,
+        input_grads=packed is not None and release.stable_embedding and adapter is not None and adapter.kind == LORA,
+    )  # fmt: skip
+    accumulation = choices.pick("train.grad_accum", train.grad_accum, max(16 // batch.b, 1), default_of(release.name))
+    if release.longest_first:
+        choices.assume("seq_len is that of the longest sample, which the script puts into its first micro-batch; later ones are shorter")
+    return Recipe(
+        setup=setup, batch=batch, optimizer=optimizer_of(train, defaults, choices, master, state), recompute=recompute_of(train, defaults, choices),
+        gradient=gradient, stream=weights, gradients_live="always" if accumulation > 1 else "backward", batch_bytes_per_token=16,
+        graph_outlives=not release.longest_first,
+    )  # fmt: skip
+
+
+def _check_packed(packed: Packed | None, adapter: Adapter | None, *, mixed: bool) -> None:
+    if packed is None:
+        return
+    if packed.format not in ("nf4", "fp4"):
+        raise Unsupported("train.quantization.format", f"{packed.format!r} is not answered for LitGPT; nf4 and fp4 are")
+    if adapter is None:
+        raise BadInput("train.quantization", "packed weights cannot be trained: give an adapter (train.adapter), or leave the quantization out")
+    if mixed:
+        raise BadInput("train.precision", "quantization and mixed precision do not go together in LitGPT: say bf16 or fp16")
+
+
+def _pretrains(train: Train) -> bool:
+    """The thunder extension's script, the only eager one that calls the loss on all logits at once."""
+    return train.adapter is None and ((train.loss is not None and train.loss.kind == "standard") or _extra(train, "chunk_size", 128) == 0)
+
+
+def _extra(train: Train, key: str, default: int) -> int:
+    value = (train.extra or {}).get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 2**20:
+        raise BadInput(f"train.extra.{key}", f"must be a whole number from 0 to 2^20, not {value!r}")
+    return value
+
+
+def _adapter(train: Train, weights: Any, defaults: Defaults, choices: Choices) -> Adapter | None:
+    given = train.adapter
+    if given is None:
+        return None
+    kind = choices.pick("train.adapter.kind", given.kind, LORA, inferred("an adapter without kind"))
+    if kind not in (LORA, PROMPT, SCALED):
+        raise Unsupported("train.adapter.kind", f"{kind!r} is not in LitGPT; {LORA}, {PROMPT} and {SCALED} are")
+    if kind != LORA:
+        return Adapter(kind, 0, (), weights)
+    rank = choices.pick("train.adapter.rank", given.rank, 8, default_of(defaults.framework))
+    rate = choices.pick("train.extra.lora_dropout", (train.extra or {}).get("lora_dropout"), 0.05, default_of(defaults.framework))
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1:
+        raise BadInput("train.extra.lora_dropout", f"must be a rate from 0 to 1, not {rate!r}")
+    return Adapter(kind, rank, _roles(train, choices, defaults), weights, float(rate))
+
+
+def _roles(train: Train, choices: Choices, defaults: Defaults) -> tuple[str, ...]:
+    """The `lora_...` switches: from the adapter's targets, else from train.extra, else query and value."""
+    listed = train.adapter.targets if train.adapter else None
+    switches = ("query", "key", "value", "projection", "mlp", "head")
+    if listed == "all-linear":
+        return switches
+    if listed is not None:
+        wrong = next((name for name in listed if name not in ROLES), None)
+        if wrong is not None:
+            raise BadInput("train.adapter.targets", f"{wrong!r} is not a linear layer of LitGPT; known are {', '.join(ROLES)}")
+        return tuple(role for role in switches if role in {ROLES[name] for name in listed})
+    chosen = tuple(role for role in switches if (train.extra or {}).get(f"lora_{role}", role in ("query", "value")))
+    choices.note("train.adapter.targets", list(chosen), default_of(defaults.framework))
+    return chosen
+
+
+def _script(job: Job, recipe: Recipe, release: Release, choices: Choices) -> Script:
+    train = job.train
+    assert train is not None
+    adapter = recipe.setup.adapter
+    chunk = 0 if adapter is None else _extra(train, "lm_head_chunk_size", 128)
+    prompted = adapter is not None and adapter.kind in (PROMPT, SCALED)
+    assumed = isinstance(job.model, InlineModel) and isinstance(job.model.shape, dict) and job.model.shape.get("family") == "gpt"
+    if assumed:
+        choices.assume("a shape does not say how the branches of a block are joined: side by side, with a norm each, as in LitGPT's default Config")
+    return Script(
+        release.half_product, chunk, 0 if _pretrains(train) else (chunk or _extra(train, "chunk_size", 128)), release.caps_chunks,
+        _extra(train, "adapter_prompt_length", 10) if prompted else 0, _extra(train, "adapter_start_layer", 2) if prompted else 0,
+        recipe.setup.input_grads, assumed,
+    )  # fmt: skip
+
+
+def _rope_line(form: Network, recipe: Recipe) -> Line:
+    """cos and sin reach as far as the longest sample."""
+    width, length = form.runs[0].layer.sizes.rotary, recipe.batch.s
+    return Line("buffers/rope", "parameter", FP32.nbytes(2 * length * width), plain("2·4·s·d", s=length, d=width), ROPE_SOURCE, "formula")
