@@ -43,15 +43,17 @@ def defaults(train: Train, network: Network) -> Defaults:
     """The Trainer's defaults, by version where they changed."""
     version = versions(train.version).get("transformers", LATEST)
     name = "transformers " + ".".join(str(n) for n in version[:2])
-    base = Defaults(name, precision="bf16-mixed", loss=loss, input_grads=True)
+    # from_pretrained loads the checkpoint's own type since v5 and fp32 before; TrainingArguments.bf16 is off
+    base = Defaults(name, micro_batch=8, precision="bf16" if version >= (5, 0) else "fp32", loss=loss, input_grads=True)
     # modeling_utils.gradient_checkpointing_enable: use_reentrant True until v5
     base = replace(base, reentrant=version < (5, 0), impl="fused" if version >= (4, 56) else "foreach")
     if train.framework == "trl":
-        base = replace(base, framework="trl", seq_len=1024, recompute="full" if version >= (4, 56) else "none", micro_batch=8)
+        # SFTConfig turns bf16 and recomputation on
+        base = replace(base, framework="trl", seq_len=1024, precision="bf16-mixed", recompute="full" if version >= (4, 56) else "none")
     elif train.framework == "axolotl":
-        base = replace(base, framework="axolotl", impl="fused")
+        base = replace(base, framework="axolotl", precision="bf16-mixed", impl="fused")
     elif train.framework == "llama-factory":
-        base = replace(base, framework="LLaMA-Factory", recompute="full", adapter_targets=("*",), reentrant=True)
+        base = replace(base, framework="LLaMA-Factory", precision="bf16-mixed", recompute="full", adapter_targets=("*",), reentrant=True)
     repeats = version < REPEATED_KV_UNTIL.get(network.family, (0,))
     # transformers 5 joined the experts of a layer into grouped products (integrations/moe.py); before, each was a module of its own
     return replace(base, kernels=Kernels(repeat_kv=repeats, experts="grouped" if version >= (5, 0) else "loop"))
