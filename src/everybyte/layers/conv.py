@@ -53,7 +53,7 @@ def group_norm(t: Tape, x: Value, leaf: str, groups: int, *, affine: bool = True
 
 
 def batch_norm(t: Tape, x: Value, leaf: str) -> Value:
-    """BatchNorm in training: keeps its input, mean and reciprocal deviation of each channel (fp32); running averages are buffers."""
+    """BatchNorm in training: keeps its input, mean and reciprocal deviation of each channel (fp32 on CUDA); running averages are buffers."""
     with t.scope(leaf):
         width = (x.dims[-1],)
         weight = t.parameter("weight", width, dtype=t.setup.norm_weights)
@@ -62,7 +62,8 @@ def batch_norm(t: Tape, x: Value, leaf: str) -> Value:
             t.buffer(name, width, t.setup.norm_weights or t.setup.weights)
         t.buffer("num_batches_tracked", (), INT64)
         out = t.new("batch_norm", x.dims, x.dtype, any(v.grad for v in (x, weight, shift)))
-        moments = [t.new(what, width, FP32, False) for what in ("mean", "rstd")]
+        stats = weight.dtype if t.setup.kernels.device == "cpu" else FP32
+        moments = [t.new(what, width, stats, False) for what in ("mean", "rstd")]
         t.step("batch_norm", (x, weight, shift), (out, *moments), saved=(x, *moments))
         return out
 
@@ -81,6 +82,12 @@ def relu_(t: Tape, x: Value) -> Value:
     out = Value(x.storage, x.dims, x.dtype, x.grad)
     t.step("relu_", (x,), (out,), saved=(out,))
     return out
+
+
+def after_relu(x: Value) -> Value:
+    """What a block is given where the block before ends in ReLU in place: that one keeps its result, which is this very tensor."""
+    x.storage.kept_before = x.grad
+    return x
 
 
 def max_pool(t: Tape, x: Value, to: Dim) -> Value:

@@ -234,6 +234,8 @@ def tally(tape: Tape, start: Value, output: Value, recompute: Recompute = "none"
     `is_last`: the output is the loss, from which backward starts without an incoming gradient.
     """
     trains = tape.setup.grad
+    if start.storage.kept_before and trains and recompute == "none":
+        start.storage.persistent = start.storage.outside = True
     saved = {s for step in tape.steps for s in step.saved if not s.persistent} if trains else set()
     pinned = set(tape.pinned)
     first = _Living()

@@ -43,6 +43,9 @@ class Storage:
     """Persistent for this tape, but made in this step by another part of the network (encoder states that cross-attention reads): counted
     there; its gradient is on its way, not a weight's."""
 
+    kept_before: bool = False
+    """What the layer is given, kept for backward by the layer that made it: counted there, unless it is recomputed there."""
+
     @property
     def weight(self) -> bool:
         """Whether a gradient that arrives here stays for the optimizer."""
