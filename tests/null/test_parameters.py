@@ -1,0 +1,51 @@
+"""Parameters of every model of the catalogue are exact."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from everybyte.catalog.models import ModelRow, all_models
+from everybyte.models.count import active_count, parameter_count
+from everybyte.models.registry import supported
+from everybyte.models.source import network_of
+
+DIFFERENCES = Path(__file__).parent / "data" / "parameter_differences.csv"
+"""Models whose count differs from the catalogue's on purpose: name, difference, reason."""
+
+
+def differences() -> dict[str, int]:
+    """Name -> our count less the catalogue's."""
+    with DIFFERENCES.open(encoding="utf-8", newline="") as lines:
+        return {row["name"]: int(row["difference"]) for row in csv.DictReader(lines)}
+
+
+COUNTED = [row for row in all_models() if row.params_meta is not None]
+
+
+@pytest.mark.parametrize("row", COUNTED, ids=[row.name for row in COUNTED])
+def test_parameters_equal_those_on_the_meta_device(row: ModelRow) -> None:
+    """Layer by layer, tied weights once, buffers apart: equal to the parameter, or different by what the list of differences explains."""
+    assert parameter_count(network_of(row.name)) - (row.params_meta or 0) == differences().get(row.name, 0)
+
+
+def test_every_difference_has_a_reason_and_a_model() -> None:
+    """The list of differences names models of the catalogue, and why."""
+    with DIFFERENCES.open(encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines):
+            assert row["name"] in {counted.name for counted in COUNTED}
+            assert len(row["reason"]) > 20
+
+
+@pytest.mark.parametrize("row", [row for row in COUNTED if row.active_params_meta is not None], ids=lambda row: row.name)
+def test_parameters_that_one_token_uses(row: ModelRow) -> None:
+    """Routed experts count top_k of all."""
+    assert active_count(network_of(row.name)) == row.active_params_meta
+
+
+def test_all_but_named_architectures_of_the_catalogue_are_supported() -> None:
+    """What cannot be built is known by name: Kimi K3, whose modelling code is in no release of transformers."""
+    missing = {row.architecture for row in all_models()} - set(supported())
+    assert missing <= {"KimiK3ForConditionalGeneration"}
