@@ -14,11 +14,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import msgspec
 from msgspec import inspect as form
 
-from everybyte.cli.app import group
+from everybyte.cli.app import COMMANDS
 from everybyte.job import Job
 from everybyte.job import form as job_form
 from everybyte.job.shorthand import HEAD_KEY
@@ -162,20 +161,14 @@ def field_docs() -> dict[str, dict[str, str]]:
 
 def commands_page() -> str:
     """The help of every command."""
-    with click.Context(group, info_name="everybyte", terminal_width=WIDTH, max_content_width=WIDTH) as context:
-        parts = ["# Commands", NOTE, help_of(group, context)]
-        for name in group.list_commands(context):
-            command = group.get_command(context, name)
-            assert command is not None
-            with click.Context(command, parent=context, info_name=name, terminal_width=WIDTH, max_content_width=WIDTH) as inner:
-                parts.append(f"## {name}\n\n{help_of(command, inner)}")
+    parts = ["# Commands", NOTE, block(output_of("everybyte --help"))]
+    parts += [f"## {name}\n\n{block(output_of(f'everybyte {name} --help'))}" for name in COMMANDS]
     return "\n\n".join(parts) + "\n"
 
 
-def help_of(command: click.Command, context: click.Context) -> str:
-    """A command's help as a block."""
-    lines = [line.rstrip() for line in command.get_help(context).splitlines()]
-    return "```\n" + "\n".join(lines) + "\n```"
+def block(text: str) -> str:
+    """Text that stays as it is."""
+    return f"```\n{text}\n```"
 
 
 def formulas_page() -> str:
