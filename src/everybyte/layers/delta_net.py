@@ -9,7 +9,7 @@ from everybyte.layers import ops
 from everybyte.layers.causal_conv import causal_conv
 from everybyte.layers.linear import linear
 from everybyte.layers.size import SEQUENCES, Axis, B, Dim, Dims, Size
-from everybyte.layers.tape import Made, Storage, Tape, Value
+from everybyte.layers.tape import Made, Tape, Value
 
 CHUNK = 64
 
@@ -99,7 +99,7 @@ class DeltaRule:
         kept = [t.new("l2norm", x.dims, x.dtype, False) for x in (q, k)]
         kept += [t.new("rstd", (*rows, Dim("k", self.key_heads)), FP32, False) for _ in range(2)]
         kept += [t.new("summed decay", (*rows, heads), FP32, False), t.new("A", (*rows, heads, Dim("l", CHUNK)), k.dtype, False)]
-        states = Size.of((_chunks(), heads, Dim("d_k", self.key_dim), Dim("d_v", self.value_dim)), k.dtype)
+        states = Size.of((chunks(), heads, Dim("d_k", self.key_dim), Dim("d_v", self.value_dim)), k.dtype)
         sides = Size.of((*rows, values), v.dtype) * 2 + Size.of((*rows, heads, Dim("d_k", self.key_dim)), k.dtype)
         t.step("gated_delta_rule", (q, k, v, decay, beta), (out, *kept), saved=(v, beta, *kept), scratch=states + sides, back_scratch=states * 2 + sides)
         return out
@@ -107,14 +107,14 @@ class DeltaRule:
     def chunked(self, t: Tape, q: Value, k: Value, v: Value, decay: Value, beta: Value) -> Value:
         """`torch_chunk_gated_delta_rule`: everything in fp32, sequences padded to whole chunks."""
         rows, (heads, keys, values) = q.dims[:-1], self._dims()
-        padded = Dim("n'", CHUNK, _chunks().axes)
+        padded = Dim("n'", CHUNK, chunks().axes)
         if self.key_heads != self.value_heads:
             q, k = (ops.repeat(t, x, (*rows, keys)) for x in (q, k))
         q, k, v, beta = (ops.cast(t, x, FP32) for x in (q, k, v, beta))
         decay = ops.contiguous(t, decay)
-        q, k = (_l2norm(t, ops.view(x, (*rows, heads, Dim("d_k", self.key_dim)))) for x in (q, k))
+        q, k = (l2norm(t, ops.view(x, (*rows, heads, Dim("d_k", self.key_dim)))) for x in (q, k))
         q = ops.scale(t, q)
-        q, k, v, beta, decay = (_pad(t, x, (padded, *x.dims[len(rows):])) for x in (q, k, v, beta, decay))
+        q, k, v, beta, decay = (pad(t, x, (padded, *x.dims[len(rows):])) for x in (q, k, v, beta, decay))
         v_beta, k_beta = ops.mul(t, v, beta), ops.mul(t, k, beta)
         summed = ops.unary(t, "cumsum", decay, keeps="nothing")
         pairs = (padded, heads, Dim("l", CHUNK))
@@ -133,11 +133,11 @@ class DeltaRule:
 
     def _recurrence(self, t: Tape, q: Value, k: Value, near: Value, fresh: Value, corrections: Value, summed: Value) -> Value:
         """The loop over chunks: each keeps the state that it starts from and its corrected values."""
-        heads, chunks = Dim("v", self.value_heads), _chunks()
-        last = Value(summed.storage, (chunks, heads), FP32, summed.grad)
+        heads, count = Dim("v", self.value_heads), chunks()
+        last = Value(summed.storage, (count, heads), FP32, summed.grad)
         t.step("narrow", (summed,), (last,), made=[Made(summed, Size.of(summed.dims, FP32))])
         rate = ops.unary(t, "exp", last, keeps="output")
-        states = t.new("states", (chunks, heads, Dim("d_k", self.key_dim), Dim("d_v", self.value_dim)), FP32, False)
+        states = t.new("states", (count, heads, Dim("d_k", self.key_dim), Dim("d_v", self.value_dim)), FP32, False)
         corrected = t.new("corrected values", fresh.dims, FP32, False)
         out = t.new("delta rule", fresh.dims, FP32, fresh.grad)
         inputs = (q, k, near, fresh, corrections, rate)
@@ -146,13 +146,13 @@ class DeltaRule:
         return out
 
 
-def _chunks() -> Dim:
+def chunks() -> Dim:
     """c: chunks of all sequences; the last of each is padded."""
     return Dim("c", 1, (B, Axis("s", 0, (1, CHUNK))))
 
 
-def _l2norm(t: Tape, x: Value) -> Value:
-    """`x·rsqrt((x·x).sum())`: keeps x and one number a row."""
+def l2norm(t: Tape, x: Value) -> Value:
+    """x over its length (`x·rsqrt((x·x).sum())`): keeps x and one number a row."""
     squares = t.new("mul", x.dims, x.dtype, x.grad)
     t.step("mul", (x, x), (squares,), saved=(x,), back_scratch=Size.of(x.dims, x.dtype))
     summed = t.new("sum", x.dims[:-1], x.dtype, x.grad)
@@ -160,7 +160,7 @@ def _l2norm(t: Tape, x: Value) -> Value:
     return ops.mul(t, x, ops.unary(t, "rsqrt", ops.unary(t, "add", summed, keeps="nothing"), keeps="output"))
 
 
-def _pad(t: Tape, x: Value, dims: Dims) -> Value:
+def pad(t: Tape, x: Value, dims: Dims) -> Value:
     """`F.pad` to whole chunks: always a new tensor; its backward cuts a view."""
     out = t.new("pad", dims, x.dtype, x.grad)
     t.step("pad", (x,), (out,), made=[Made(x, None)])

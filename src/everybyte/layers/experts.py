@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from everybyte.basics.dtypes import INT32, INT64
+from everybyte.basics.dtypes import FP32, INT32, INT64
 from everybyte.layers import ops
 from everybyte.layers.indexing import integers, rows, total
 from everybyte.layers.linear import linear
@@ -17,14 +17,15 @@ from everybyte.layers.mlp import activate
 from everybyte.layers.size import Dim, Size, expert_share, routed
 from everybyte.layers.tape import Made, Tape, Value
 
-Clamp = Literal["", "before", "after", "oai"]
+Clamp = Literal["", "before", "after", "oai", "situ"]
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
     """The product of gate and up inside an expert (or a dense layer of the same model).
 
-    `clamp`: none; both clamped before the activation (DeepSeek-V4); the gate after it (Step 3.5); `oai`: gate·σ(α·gate)·(up + 1), both clamped (gpt-oss).
+    `clamp`: none; both clamped before the activation (DeepSeek-V4); the gate after it (Step 3.5); `oai`: gate·σ(α·gate)·(up + 1), both clamped (gpt-oss);
+    `situ`: β·tanh(gate/β)·σ(gate)·β'·tanh(up/β') in fp32 (Kimi K3).
     """
 
     activation: str = "silu"
@@ -44,12 +45,22 @@ class Gate:
             gate, up = clamp(t, gate), clamp(t, up)
             glu = ops.mul(t, gate, ops.unary(t, "sigmoid", ops.scale(t, gate), keeps="output"))
             return ops.mul(t, ops.unary(t, "add", up, keeps="nothing"), glu)
+        if self.clamp == "situ":
+            return self._situ(t, gate, up)
         if self.clamp == "before":
             gate, up = clamp(t, gate), clamp(t, up)
         gate = activate(t, gate, self.activation)
         if self.clamp == "after":
             gate, up = clamp(t, gate), clamp(t, up)
         return ops.mul(t, gate, up)
+
+    def _situ(self, t: Tape, gate: Value, up: Value) -> Value:
+        dtype = gate.dtype
+        gate, up = ops.cast(t, gate, FP32), ops.cast(t, up, FP32)
+        bounded = ops.scale(t, ops.unary(t, "tanh", ops.scale(t, gate), keeps="output"))
+        gate = ops.mul(t, bounded, ops.unary(t, "sigmoid", gate, keeps="output"))
+        up = ops.scale(t, ops.unary(t, "tanh", ops.scale(t, up), keeps="output"))
+        return ops.cast(t, ops.mul(t, gate, up), dtype)
 
 
 def clamp(t: Tape, x: Value) -> Value:
@@ -181,8 +192,9 @@ class JoinedMLP:
 
 
 @dataclass(frozen=True, slots=True)
-class ClampedMLP:
-    """A dense feed-forward layer whose gate and up are two projections, with the clamps of the experts beside it (DeepSeek-V4, Step 3.5)."""
+class GatedProduct:
+    """A dense feed-forward layer whose gate and up are two projections, and their product as the experts beside it
+    write it (DeepSeek-V4, Step 3.5, Kimi K3)."""
 
     hidden: int
     ffn: int

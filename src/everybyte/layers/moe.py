@@ -8,6 +8,7 @@ from typing import Any
 from everybyte.layers import ops
 from everybyte.layers.experts import Experts
 from everybyte.layers.linear import linear
+from everybyte.layers.norm import rms_norm
 from everybyte.layers.router import Router
 from everybyte.layers.size import Dim
 from everybyte.layers.tape import Tape, Value
@@ -30,6 +31,8 @@ class MoE:
     experts_name: str = "experts"
     scaled: bool = False
     """The routed experts' result is multiplied by a constant."""
+    latent_norm: str = ""
+    """Name of a norm on the routed experts' result in that space (Kimi K3)."""
     latent: tuple[str, str] = ("", "")
     """Names of projections into and out of the narrower space in which the experts work (Nemotron 3)."""
 
@@ -40,6 +43,8 @@ class MoE:
         inner = linear(t, x, self.latent[0], Dim("l", self.experts.hidden)) if self.latent[0] else x
         with t.scope(self.experts_name, inner, weights, chosen):
             out = self.experts.forward(t, inner, weights, chosen)
+        if self.latent_norm:
+            out = rms_norm(t, out, self.latent_norm)
         if self.latent[1]:
             out = linear(t, out, self.latent[1], Dim("h", self.hidden))
         if self.scaled:

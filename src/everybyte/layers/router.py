@@ -28,8 +28,9 @@ class Router:
     """The weight is stored in fp32 and the product runs in fp32 (DeepSeek)."""
     wide_scores: bool = True
     """Logits are converted to fp32 before the score."""
-    normalize: Literal["", "in-place", "epsilon", "p-norm", "quotient"] = "in-place"
-    """How the chosen scores are made to sum to one: `/=`, `/=` with 1e-20 added (DeepSeek-V3), by torch.norm (DBRX), a new tensor (DeepSeek-V4)."""
+    normalize: Literal["", "in-place", "epsilon", "p-norm", "quotient", "clamped"] = "in-place"
+    """How the chosen scores are made to sum to one: `/=`; `/=` with 1e-20 added (DeepSeek-V3); by torch.norm (DBRX); by a new tensor (DeepSeek-V4);
+    by a clamped sum (ERNIE 4.5)."""
     narrow: bool = False
     """The weights return to the type of the hidden states."""
     scaled: bool = False
@@ -37,6 +38,8 @@ class Router:
     bias: bool = False
     correction: str = ""
     """Name of the buffer (in the router's module, or above it if it starts with `..`) that is added to the scores for the choice alone."""
+    learned_correction: bool = False
+    """The correction is a parameter that is never trained, not a buffer (ERNIE 4.5)."""
     grouped: bool = False
     """The scores of all but some groups of experts are zeroed before the choice (DeepSeek-V2)."""
     hashed_vocab: int = 0
@@ -59,7 +62,10 @@ class Router:
             outer = t.path
             if leaf.startswith(".."):
                 t.path, leaf = outer.rpartition(".")[0], leaf[2:]
-            t.buffer(leaf, (width,), FP32)
+            if self.learned_correction:
+                t.parameter(leaf, (width,), dtype=FP32, fixed=True)
+            else:
+                t.buffer(leaf, (width,), FP32)
             t.path = outer
         return ops.linear(t, ops.cast(t, x, FP32) if self.wide else x, weight, bias, width)
 
@@ -115,6 +121,8 @@ class Router:
             return normalize_(t, weights, epsilon=self.normalize == "epsilon")
         if self.normalize == "quotient":
             return ops.mul(t, weights, ops.unary(t, "add", total(t, weights, weights.dims[:-1]), keeps="nothing"))
+        if self.normalize == "clamped":
+            return ops.mul(t, weights, ops.unary(t, "clamp", total(t, weights, weights.dims[:-1])))
         norm = t.new("norm", weights.dims[:-1], weights.dtype, weights.grad)
         t.step("norm", (weights,), (norm,), saved=(weights, norm))
         return ops.mul(t, weights, norm)

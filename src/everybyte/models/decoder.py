@@ -86,4 +86,4 @@ def window(c: Config, default: int = 0) -> int:
 def expert_counts(c: Config) -> tuple[int, int]:
     """(number of routed experts, experts that one token uses), under any of the names that the families and transformers' own files give them."""
     count = c.integer("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts")
-    return count, c.integer("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_top_k", "moe_topk")
+    return count, c.integer("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_top_k", "moe_topk", "moe_k")

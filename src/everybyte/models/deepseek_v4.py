@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from everybyte.basics.errors import BadInput
 from everybyte.layers.compressed_attention import CompressedAttention, CompressedIndexer, Compressor
-from everybyte.layers.experts import ClampedMLP, Experts, Gate
+from everybyte.layers.experts import GatedProduct, Experts, Gate
 from everybyte.layers.hyper import HyperBlock, HyperStem, HyperTail
 from everybyte.layers.moe import MoE
 from everybyte.layers.network import Embedding, Network, hidden_dims
@@ -84,4 +84,4 @@ def _experts(c: Config, hashed: bool) -> MoE:
         count, top_k, score="sigmoid" if score == "sigmoid" else "sqrtsoftplus", wide_scores=False, normalize="quotient", scaled=True,
         correction="" if hashed else "e_score_correction_bias", hashed_vocab=c.integer("vocab_size") if hashed else 0,
     )  # fmt: skip
-    return MoE(hidden, router, Experts(hidden, ffn, count, top_k, gate), ClampedMLP(hidden, ffn, gate, bias=c.flag("mlp_bias", default=False)))
+    return MoE(hidden, router, Experts(hidden, ffn, count, top_k, gate), GatedProduct(hidden, ffn, gate, bias=c.flag("mlp_bias", default=False)))

@@ -1,15 +1,26 @@
-"""MiniCPM: Llama with scaled embedding, branches and last hidden states (modeling_minicpm.py of openbmb/MiniCPM-2B-sft-bf16)."""
+"""MiniCPM: Llama with scaled embedding, branches and last hidden states, dense or with Mixtral's experts
+(modeling_minicpm.py of openbmb/MiniCPM-2B-sft-bf16)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from everybyte.layers.block import FinalNorm
+from everybyte.layers.experts import Experts, Gate
+from everybyte.layers.moe import MoE
 from everybyte.layers.network import Network
+from everybyte.layers.router import Router
 from everybyte.models.config import Config
-from everybyte.models.decoder import Places, decoder, tied
+from everybyte.models.decoder import Places, decoder, expert_counts, tied
 from everybyte.models.llama import Variant, llama_block
 
 
 def build(c: Config) -> Network:
     """The network of a config.json of this family."""
     block = llama_block(c, Variant(scaled=True))
-    return decoder(c, block, tied=tied(c, default=True), scaled=True, tail=FinalNorm(leaf=Places().norm, scaled=True))
+    counts = (0, 0)
+    if c.has("num_experts"):
+        hidden, counts = c.integer("hidden_size"), expert_counts(c)
+        routed = Experts(hidden, c.integer("intermediate_size"), *counts, Gate(c.activation()), names=("w1", "w3", "w2"))
+        block = replace(block, mlp=MoE(hidden, Router(*counts), routed))
+    return decoder(c, block, tied=tied(c, default=True), scaled=True, tail=FinalNorm(leaf=Places().norm, scaled=True), experts=counts)

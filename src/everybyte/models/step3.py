@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from everybyte.layers.attention import Attention
 from everybyte.layers.block import Block, Norm
-from everybyte.layers.experts import ClampedMLP, Experts, Gate
+from everybyte.layers.experts import GatedProduct, Experts, Gate
 from everybyte.layers.moe import MoE
 from everybyte.layers.network import Network
 from everybyte.layers.router import Router
@@ -26,8 +26,8 @@ def language_model(c: Config, places: Places = Places()) -> Network:  # noqa: B0
     hidden = c.integer("hidden_size")
     experts, top_k = expert_counts(c)
     gate = Gate(c.activation(), clamp="after")
-    dense = ClampedMLP(hidden, c.integer("intermediate_size"), gate)
-    shared = ClampedMLP(hidden, c.integer("share_expert_dim", "share_expert_dims"), gate)
+    dense = GatedProduct(hidden, c.integer("intermediate_size"), gate)
+    shared = GatedProduct(hidden, c.integer("share_expert_dim", "share_expert_dims"), gate)
     router = Router(experts, top_k, score="sigmoid", correction="e_score_correction_bias")
     routed = Experts(hidden, c.integer("moe_intermediate_size"), experts, top_k, gate)
     moe = MoE(hidden, router, routed, shared, shared_first=True, scaled=True)
