@@ -10,6 +10,19 @@ from everybyte.basics.errors import BadInput
 
 LIMIT = 2**40
 """No dimension of a network is larger: a bigger number is a damaged or hostile file."""
+MOST_LAYERS = 10_000
+"""No network has more layers; they are listed one by one before equal ones are put together."""
+LAYER_COUNTS = frozenset({
+    "num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers", "depth", "num_single_layers",
+    "vt_num_hidden_layers", "layers_per_block",
+})  # fmt: skip
+"""Fields that count layers."""
+
+
+def shorten(value: object) -> str:
+    """A value out of a file, short enough for a message."""
+    text = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else f"{'-' if value < 0 else ''}a number of {value.bit_length()} bits"
+    return text if len(text) <= 100 else text[:97] + "..."
 
 
 class Config:
@@ -41,6 +54,8 @@ class Config:
             found = self.fields.get(key)
             if isinstance(found, Mapping):
                 return Config(found, f"{self.path}.{key}", self.name)
+            if found is not None:
+                raise BadInput(f"{self.path}.{key}", f"must be a mapping, not {shorten(found)}")
         return self
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> Config:
@@ -57,8 +72,9 @@ class Config:
         value = self.fields[key]
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LIMIT:
-            raise BadInput(f"{self.path}.{key}", f"must be a whole number from {least:,} to 2^40, not {value!r}")
+        most, named = (MOST_LAYERS, f"{MOST_LAYERS:,}") if key in LAYER_COUNTS else (LIMIT, "2^40")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise BadInput(f"{self.path}.{key}", f"must be a whole number from {least:,} to {named}, not {shorten(value)}")
         return value
 
     def flag(self, key: str, default: bool) -> bool:
@@ -67,7 +83,7 @@ class Config:
         if value is None:
             return default
         if not isinstance(value, bool | int):
-            raise BadInput(f"{self.path}.{key}", f"must be true or false, not {value!r}")
+            raise BadInput(f"{self.path}.{key}", f"must be true or false, not {shorten(value)}")
         return bool(value)
 
     def number(self, *keys: str, default: float = 0.0) -> float:
@@ -76,8 +92,8 @@ class Config:
         if key is None:
             return default
         value = self.fields[key]
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise BadInput(f"{self.path}.{key}", f"must be a number, not {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LIMIT:  # NaN is not
+            raise BadInput(f"{self.path}.{key}", f"must be a number, not {shorten(value)}")
         return float(value)
 
     def text(self, *keys: str, default: str) -> str:
@@ -86,7 +102,7 @@ class Config:
         if key is None:
             return default
         if not isinstance(self.fields[key], str):
-            raise BadInput(f"{self.path}.{key}", f"must be text, not {self.fields[key]!r}")
+            raise BadInput(f"{self.path}.{key}", f"must be text, not {shorten(self.fields[key])}")
         return str(self.fields[key])
 
     def integers(self, key: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from everybyte.layers.experts import Experts, Gate
 from everybyte.layers.moe import MoE
 from everybyte.layers.network import Network
 from everybyte.layers.router import Router
-from everybyte.models.config import ACTIVATIONS, Config
+from everybyte.models.config import Config
 from everybyte.models.decoder import Places, decoder, tied
 
 NORM = Norm("layer", bias=False)
@@ -24,8 +24,7 @@ def build(c: Config) -> Network:
         hidden, heads, inner.integer("kv_n_heads", default=heads), hidden // heads, fused_qkv="Wqkv", fused_split=True, clip=inner.has("clip_qkv"),
         dropout=inner.number("attn_pdrop"), names=("", "", "", "out_proj"),
     )  # fmt: skip
-    act = ffn.fields.get("ffn_act_fn") or {}
-    gate = Gate(ACTIVATIONS.get(str(act.get("name", "silu")), "silu"))
+    gate = Gate(ffn.part("ffn_act_fn").activation("silu", "name"))
     routed = Experts(hidden, ffn.integer("ffn_hidden_size", default=3584), experts, top_k, gate, names=("w1", "v1", "w2"), looped=True)
     moe = MoE(hidden, Router(experts, top_k, leaf="router.layer", score="softmax-own", normalize="p-norm"), routed, experts_name="experts.mlp")
     block = Block(

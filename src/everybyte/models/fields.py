@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from everybyte.basics.errors import BadInput, did_you_mean
-from everybyte.models.config import LIMIT
+from everybyte.models.config import LIMIT, shorten
 
 
 class Fields:
@@ -33,14 +33,14 @@ class Fields:
                 raise BadInput(f"{self.path}.{key}", "is missing")
             return default
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LIMIT:
-            raise BadInput(f"{self.path}.{key}", f"must be a whole number from {least:,} to 2^40, not {value!r}")
+            raise BadInput(f"{self.path}.{key}", f"must be a whole number from {least:,} to 2^40, not {shorten(value)}")
         return value
 
     def flag(self, key: str, default: bool) -> bool:
         """true or false."""
         value = self.values.get(key, default)
         if not isinstance(value, bool):
-            raise BadInput(f"{self.path}.{key}", f"must be true or false, not {value!r}")
+            raise BadInput(f"{self.path}.{key}", f"must be true or false, not {shorten(value)}")
         return value
 
     def word(self, key: str, known: Collection[str], default: str | None = None) -> str:
@@ -49,7 +49,7 @@ class Fields:
         if value is None:
             raise BadInput(f"{self.path}.{key}", f"is missing; it is one of {', '.join(known)}")
         if not isinstance(value, str) or value not in known:
-            raise BadInput(f"{self.path}.{key}", f"must be one of {', '.join(known)}, not {value!r}{did_you_mean(str(value)[:100], known)}")
+            raise BadInput(f"{self.path}.{key}", f"must be one of {', '.join(known)}, not {shorten(value)}{did_you_mean(str(value)[:100], known)}")
         return value
 
     def integers(self, key: str, least: int = 0) -> tuple[int, ...] | None:
@@ -58,7 +58,7 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, list | tuple) or not all(isinstance(v, int) and not isinstance(v, bool) and least <= v <= LIMIT for v in value):
-            raise BadInput(f"{self.path}.{key}", f"must be a list of whole numbers of at least {least}, not {value!r}")
+            raise BadInput(f"{self.path}.{key}", f"must be a list of whole numbers of at least {least}, not {shorten(value)}")
         return tuple(value)
 
     def part(self, key: str, known: Collection[str]) -> Fields:
