@@ -10,7 +10,7 @@ from everybyte.basics.dtypes import FP32
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
 from everybyte.layers.norm import Norm
-from everybyte.layers.rope import partial_rotary, rotary_complex, stretched, table_dtype
+from everybyte.layers.rope import Tables, partial_rotary, rotary_complex, stretched, table_dtype
 from everybyte.layers.rope import rotary as rotary
 from everybyte.layers.sdp import SCORES as SCORES
 from everybyte.layers.sdp import Heads as Heads
@@ -64,7 +64,7 @@ class Attention:
     else the name of a projection to one number a head (Step 3.5)."""
     complex_rope: bool = False
     """Rotation as a product of complex numbers in fp32 (Llama 4, DeepSeek-V2)."""
-    temperature: bool = False
+    temperature: Literal["", "fp32", "own"] = ""
     """Queries are multiplied by a factor that grows with their position (Llama 4, in layers without positions)."""
     indexer: Any = None
     """A Layer that chooses blocks of keys to look at; each call then gets a mask of its own (MiniMax-M3)."""
@@ -98,7 +98,8 @@ class Attention:
         if self.qk_norm_late:
             q, k = self._norms(t, q, k)
         if self.temperature:
-            q = ops.cast(t, ops.mul(t, q, ops.made(t, "temperature", (QUERIES,), FP32)), q.dtype)
+            factor = ops.made(t, "temperature", (QUERIES,), FP32 if self.temperature == "fp32" else q.dtype)
+            q = ops.cast(t, ops.mul(t, q, factor), q.dtype)
         mask = self._mask(t, x)
         if self.cached:
             t.cache("kv", "key", (sizes.k_width,), window=self.window)
@@ -146,7 +147,7 @@ class Attention:
         t.step("attention mask", (chosen,), (mask,))
         return mask
 
-    def _positions(self, t: Tape, x: Value, heads: int, tables: tuple[Value, Value] | None = None) -> Value:
+    def _positions(self, t: Tape, x: Value, heads: int, tables: Tables | None = None) -> Value:
         if self.complex_rope:
             return rotary_complex(t, x)
         if self.rotary_dim:
@@ -154,12 +155,12 @@ class Attention:
                 tables = stretched(t, self.rotary_dim, table_dtype(t, x))
             letter = Dim("a" if heads == self.heads else "k", heads)
             return partial_rotary(t, x, letter, self.head_dim, self.rotary_dim, by_token=self.rope_by_token, tables=tables)
-        return rotary(t, x, wide=self.rope_wide)
+        return rotary(t, x, wide=self.rope_wide, tables=tables)
 
     def _turn(self, t: Tape, q: Value, k: Value) -> tuple[Value, Value]:
         if self.rope_tables != "layer":
             return self._positions(t, q, self.heads), self._positions(t, k, self.kv_heads)
-        tables = stretched(t, self.rotary_dim, table_dtype(t, q))
+        tables = stretched(t, self.rotary_dim or self.head_dim, FP32 if self.rope_wide else table_dtype(t, q))
         return self._positions(t, q, self.heads, tables), self._positions(t, k, self.kv_heads, tables)
 
     def _norms(self, t: Tape, q: Value, k: Value) -> tuple[Value, Value]:

@@ -239,6 +239,13 @@ def contiguous(t: Tape, x: Value) -> Value:
     return out
 
 
+def expand(t: Tape, x: Value, dims: Dims) -> Value:
+    """A broadcast view; its backward sums over what was repeated."""
+    out = Value(x.storage, dims, x.dtype, x.grad)
+    t.step("expand", (x,), (out,), made=[Made(x, Size.of(x.dims, x.dtype))])
+    return out
+
+
 def repeat(t: Tape, x: Value, dims: Dims) -> Value:
     """A broadcast made dense (repeat_kv); its backward sums over the copies."""
     out = t.new("repeat", dims, x.dtype, x.grad)

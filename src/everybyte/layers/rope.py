@@ -8,19 +8,23 @@ from everybyte.layers.size import QUERIES, Dim, Dims, Size
 from everybyte.layers.tape import Tape, Value
 
 
-def rotary(t: Tape, x: Value, *, wide: bool = False) -> Value:
+Tables = tuple[Value, Value]
+"""cos and sin."""
+
+
+def rotary(t: Tape, x: Value, *, wide: bool = False, tables: Tables | None = None) -> Value:
     """All of every head turns. `wide`: x is turned into fp32 and the result back (Cohere)."""
     if t.setup.kernels.rope == "fused":
         return ops.unary(t, "rope", x, keeps="nothing")
     if t.setup.kernels.rope == "pairs":
         return _turn_pairs(t, x)
     if wide:
-        return ops.cast(t, _turn(t, ops.cast(t, x, FP32), FP32), x.dtype)
-    return _turn(t, x, table_dtype(t, x))
+        return ops.cast(t, _turn(t, ops.cast(t, x, FP32), FP32, tables), x.dtype)
+    return _turn(t, x, table_dtype(t, x), tables)
 
 
 def partial_rotary(
-    t: Tape, x: Value, heads: Dim, head_dim: int, turned: int, *, by_token: bool = False, tables: tuple[Value, Value] | None = None
+    t: Tape, x: Value, heads: Dim, head_dim: int, turned: int, *, by_token: bool = False, tables: Tables | None = None
 ) -> Value:
     """Only the first `turned` numbers of every head turn; the rest is joined to them again (NeoX, Phi, GLM), even when nothing is left over.
 
@@ -36,7 +40,7 @@ def partial_rotary(
     return out
 
 
-def stretched(t: Tape, width: int, dtype: DType) -> tuple[Value, Value]:
+def stretched(t: Tape, width: int, dtype: DType) -> Tables:
     """cos and sin that a layer stretches for itself, which its products keep (GLM, GPT-J)."""
     pair = t.new("cos", (QUERIES, Dim("d_r", width)), dtype, False), t.new("sin", (QUERIES, Dim("d_r", width)), dtype, False)
     t.step("repeat_interleave", (), pair)
@@ -48,7 +52,7 @@ def table_dtype(t: Tape, x: Value) -> DType:
     return FP32 if t.setup.compute is not None and t.setup.weights == FP32 else x.dtype
 
 
-def _turn(t: Tape, x: Value, table: DType, tables: tuple[Value, Value] | None = None) -> Value:
+def _turn(t: Tape, x: Value, table: DType, tables: Tables | None = None) -> Value:
     cos, sin = tables or (None, None)
     left = _times_table(t, x, table, cos)
     right = _times_table(t, _rotate_half(t, x), table, sin)

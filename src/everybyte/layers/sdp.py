@@ -49,9 +49,7 @@ def repeat_kv(t: Tape, x: Value, heads: int, kv_heads: int, width: Dim) -> Value
         return x
     dims = (*x.dims[:-1], width)
     if kv_heads == 1 and t.setup.single:
-        out = Value(x.storage, dims, x.dtype, x.grad)
-        t.step("expand", (x,), (out,), made=[Made(x, Size.of(x.dims, x.dtype))])
-        return out
+        return ops.expand(t, x, dims)
     return ops.repeat(t, x, dims)
 
 

@@ -56,8 +56,10 @@ class FalconAttention:
         if self.kv_heads == self.heads and not self.grouped:
             return q, k, v
         k, v = ops.gather(t, k), ops.gather(t, v)
-        if not self.grouped or self.kv_heads == 1:
+        if not self.grouped:
             return q, k, v
+        if self.kv_heads == 1:
+            return q, ops.expand(t, k, q.dims), ops.expand(t, v, q.dims)
         return ops.contiguous(t, q), ops.repeat(t, k, q.dims), ops.repeat(t, v, q.dims)
 
     def _mask(self, t: Tape, q: Value) -> Value | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from everybyte.layers.attention import Attention
-from everybyte.layers.block import Block
+from everybyte.layers.block import Block, Norm
 from everybyte.layers.loss import Head
 from everybyte.layers.mlp import GatedMLP, PlainMLP
 from everybyte.layers.network import Network
@@ -38,13 +38,20 @@ class Variant(NamedTuple):
     """Of every so many layers the first sees all tokens, where the others slide."""
     unturned: int = 0
     """Default of `no_rope_layer_interval`: every so many layers one has no rotary positions."""
+    stretched: bool = False
+    """cos and sin are stretched in every layer (pairs of numbers turn together)."""
+    rope_wide: bool = False
+    norm: str = "llama"
+    """Style of the norms."""
+    temperature: Literal["", "own"] = ""
+    """Queries are scaled by position."""
 
 
 VARIANTS: dict[str, Variant] = {
     "LlamaForCausalLM": Variant(),
     "MistralForCausalLM": Variant(window=4096),
     "MinistralForCausalLM": Variant(window=4096),
-    "Ministral3ForCausalLM": Variant(),
+    "Ministral3ForCausalLM": Variant(temperature="own"),
     "Qwen2ForCausalLM": Variant(qkv_bias=True, out_bias=False),
     "Qwen3ForCausalLM": Variant(qk_norm="head", head_dim=128),
     "MiMoForCausalLM": Variant(qkv_bias=True, out_bias=False),
@@ -52,9 +59,9 @@ VARIANTS: dict[str, Variant] = {
     "GraniteForCausalLM": Variant(scaled=True),
     "SeedOssForCausalLM": Variant(attention_bias=True, out_bias=False, head_dim=128),
     "ArceeForCausalLM": Variant(gated=False),
-    "HeliumForCausalLM": Variant(head_dim=128),
+    "HeliumForCausalLM": Variant(head_dim=128, stretched=True, norm="cast"),
     "CwmForCausalLM": Variant(window=8192, head_dim=128, full_every=4),
-    "Ernie4_5ForCausalLM": Variant(tied=True, bias_key="use_bias", head_dim=128),
+    "Ernie4_5ForCausalLM": Variant(tied=True, bias_key="use_bias", head_dim=128, stretched=True, rope_wide=True),
     "HunYuanDenseV1ForCausalLM": Variant(qk_norm="late"),
     "InternLMForCausalLM": Variant(bias_key="bias", attention_bias=True),
     "InternLM3ForCausalLM": Variant(),
@@ -71,7 +78,7 @@ def build(c: Config) -> Network:
     scaled = variant.scaled
     tie = tied(c, variant.tied)
     head = Head(c.integer("hidden_size"), c.integer("vocab_size"), tie, scaled=scaled)
-    return decoder(c, layers=_layers(c, variant, block), tied=tie, scaled=scaled, head=head)
+    return decoder(c, layers=_layers(c, variant, block), tied=tie, norm=block.norm, scaled=scaled, head=head)
 
 
 def llama_block(c: Config, variant: Variant = Variant()) -> Block:  # noqa: B008 - a constant
@@ -86,12 +93,13 @@ def llama_block(c: Config, variant: Variant = Variant()) -> Block:  # noqa: B008
         hidden, heads, kv_heads, head_dim,
         qkv_bias=bias, out_bias=c.flag("attention_out_bias", bias and variant.out_bias),
         qk_norm="head" if late else variant.qk_norm, qk_norm_late=late, qk_norm_names=("query_layernorm", "key_layernorm") if late else ("q_norm", "k_norm"),
-        dropout=c.number("attention_dropout"), out_dropout=c.number("residual_dropout"),
+        dropout=c.number("attention_dropout"), out_dropout=c.number("residual_dropout"), temperature=variant.temperature,
+        rope_tables="layer" if variant.stretched else "", rope_wide=variant.rope_wide,
     )  # fmt: skip
     mlp_bias = c.flag("mlp_bias", default=variant.bias_key == "use_bias" and bias)
     ffn, activation = c.integer("intermediate_size"), c.activation("silu" if variant.gated else "relu2")
     mlp = GatedMLP(hidden, ffn, activation, mlp_bias) if variant.gated else PlainMLP(hidden, ffn, activation, mlp_bias, ("up_proj", "down_proj"))
-    return Block(attention, mlp, scaled=variant.scaled)
+    return Block(attention, mlp, Norm("rms", variant.norm), scaled=variant.scaled)
 
 
 def _layers(c: Config, variant: Variant, block: Block) -> list[Block]:

@@ -46,6 +46,6 @@ def _attention(c: Config, turned: bool) -> Attention:
     norm = "head" if turned and c.flag("use_qk_norm", default=True) else ""
     return Attention(
         hidden, heads, kv_heads, head_dim, qkv_bias=bias, out_bias=bias, rope=turned, complex_rope=True, qk_norm=norm, qk_norm_style="plain",
-        qk_norm_late=True, temperature=not turned and c.flag("attn_temperature_tuning", default=True), wide_softmax=False,
+        qk_norm_late=True, temperature="fp32" if not turned and c.flag("attn_temperature_tuning", default=True) else "", wide_softmax=False,
         window=c.integer("attention_chunk_size", default=8192) if turned else 0, dropout=c.number("attention_dropout"),
     )  # fmt: skip
