@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -13,10 +14,12 @@ from everybyte.engines.registry import account, folder_of
 from everybyte.job import CustomGpu, Job, job_to_dict, read_job
 from everybyte.layers.network import Network
 from everybyte.ledger.answer import Answer, HardwareFacts, ModelFacts, RankAnswer
+from everybyte.ledger.build import build
+from everybyte.ledger.entry import Entry, Phase
 from everybyte.models.count import active_count, parameter_count
 from everybyte.models.source import network_of
 from everybyte.rules.account import Account, Bill, Device, Rank
-from everybyte.rules.overhead import CONTEXT_BYTES, context_line
+from everybyte.rules.overhead import context, context_line
 
 NO_DEVICE = Device("", 0, "8.0")
 """Where the job names no GPU: workspaces as on Ampere."""
@@ -76,6 +79,8 @@ def headline(job: Job | dict[str, Any] | str) -> dict[str, int]:
 def _account(job: Job) -> tuple[Network, Device, Account]:
     network = network_of(job.model, "model")
     device = _device(job)
+    if job.given and "capacity" in job.given:
+        device = device._replace(capacity=int(job.given["capacity"]))
     return network, device, account(job, network, device)
 
 
@@ -91,20 +96,21 @@ def _device(job: Job) -> Device:
     return Device(gpu.name, gpu.capacity, gpu.compute_capability)
 
 
-def _static(totals: dict[Any, int]) -> dict[str, int]:
+def _static(totals: dict[Phase, int]) -> dict[str, int]:
     return {"static.allocated": totals["between_steps"]} if "between_steps" in totals else {}
 
 
 def _rank_answer(rank: Rank, device: Device) -> RankAnswer:
+    outside, _ = context(device.compute_capability)
     ledger = rank.bill.ledger()
     phases = ledger.phases()
     peak = max(phases, key=lambda p: p.allocated)
     totals = {p.name: p.allocated for p in phases}
-    reserved = max(_reserved(rank.bill, max(device.capacity - CONTEXT_BYTES, 0)), peak.allocated)
-    figures = {"peak.allocated": peak.allocated, "peak.reserved": reserved, "peak.device": reserved + CONTEXT_BYTES, **_static(totals)}
+    reserved = max(_reserved(rank.bill, max(device.capacity - outside, 0)), peak.allocated)
+    figures = {"peak.allocated": peak.allocated, "peak.reserved": reserved, "peak.device": reserved + outside, **_static(totals)}
     return RankAnswer(
         label=rank.label, gpus=rank.gpus, stage=rank.stage, figures=figures, peak_phase=peak.name, phases=phases,
-        ledger=(*ledger.entries, *_outside(tuple(totals))),
+        ledger=(*ledger.entries, *_outside(totals, device.compute_capability)),
     )  # fmt: skip
 
 
@@ -114,10 +120,9 @@ def _reserved(bill: Bill, capacity: int) -> int:
     return peak_reserved(bill.script(), capacity)
 
 
-def _outside(phases: tuple[Any, ...]) -> tuple[Any, ...]:
-    from everybyte.ledger.build import build
-
-    return build({phase: [context_line()] for phase in phases}).entries
+def _outside(phases: Iterable[Phase], compute_capability: str) -> tuple[Entry, ...]:
+    """Rows beside the allocator's, alive in all phases."""
+    return build({phase: [context_line(compute_capability)] for phase in phases}).entries
 
 
 def _filled_in(job: Job, found: Account) -> dict[str, Any]:

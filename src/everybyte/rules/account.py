@@ -22,6 +22,10 @@ class Device(NamedTuple):
 class Bill(Protocol):
     """The course of one kind of rank: totals at once, rows when asked for, and the allocations in program order."""
 
+    def __hash__(self) -> int:
+        """Equal steps have equal bills: the longest part of an answer, the replay, is done once for each."""
+        ...
+
     def totals(self) -> dict[Phase, int]:
         """Allocated bytes at the highest instant of each phase."""
         ...
