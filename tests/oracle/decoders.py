@@ -84,7 +84,9 @@ FAMILIES = {
     "gpt-neox": Family("GPTNeoXForCausalLM", "GPTNeoXConfig", square=True, grouped=False),
     "gpt-neox serial": Family("GPTNeoXForCausalLM", "GPTNeoXConfig", square=True, grouped=False, fields={"use_parallel_residual": False}),
     "opt": Family("OPTForCausalLM", "OPTConfig", "opt", square=True, grouped=False, fields={"dropout": 0.0}),
-    "opt post-norm": Family("OPTForCausalLM", "OPTConfig", "opt", square=True, grouped=False, fields={"do_layer_norm_before": False, "word_embed_proj_dim": 64}),
+    "opt post-norm": Family(
+        "OPTForCausalLM", "OPTConfig", "opt", square=True, grouped=False, fields={"do_layer_norm_before": False, "word_embed_proj_dim": 40},
+    ),
     "bloom": Family("BloomForCausalLM", "BloomConfig", "bloom", square=True, grouped=False, sdpa=False),
     "falcon mqa": Family("FalconForCausalLM", "FalconConfig", "falcon", square=True, grouped=False),
     "falcon grouped": Family("FalconForCausalLM", "FalconConfig", "falcon", square=True, fields={"new_decoder_architecture": True}),
@@ -110,7 +112,9 @@ FAMILIES = {
     "cohere qk-norm": Family("CohereForCausalLM", "CohereConfig", square=True, fields={"use_qk_norm": True}),
     "cohere2": Family("Cohere2ForCausalLM", "Cohere2Config"),
     "stablelm": Family("StableLmForCausalLM", "StableLmConfig", square=True, fields={"use_qkv_bias": True, "partial_rotary_factor": 0.5}),
-    "stablelm qk-norm": Family("StableLmForCausalLM", "StableLmConfig", square=True, fields={"qk_layernorm": True, "use_parallel_residual": True, "partial_rotary_factor": 0.5}),
+    "stablelm qk-norm": Family(
+        "StableLmForCausalLM", "StableLmConfig", square=True, fields={"qk_layernorm": True, "use_parallel_residual": True, "partial_rotary_factor": 0.5},
+    ),
     "mixtral": Family("MixtralForCausalLM", "MixtralConfig", fields={"num_local_experts": 4, "num_experts_per_tok": 2}),
 }  # fmt: skip
 

@@ -14,8 +14,13 @@ WIDE = Shape(b=2, s=32, h=96, a=8, k=2, d=16, f=176)
 ONE = Shape(b=1, s=24, h=64, a=4, k=1, d=32, f=144)
 CASES = [(family, attention) for family, kind in FAMILIES.items() for attention in ("eager", "sdpa") if attention == "eager" or kind.sdpa]
 
-with (Path(__file__).parent / "data" / "saved_bytes.csv").open() as file:
-    TABLE = [(row["model"], row["attention"], row["precision"] == "amp", Shape(*(int(row[k]) for k in Shape._fields)), int(row["bytes"])) for row in csv.DictReader(file)]
+
+
+def recorded() -> list[tuple[str, str, bool, Shape, int]]:
+    """Measurements in a file: family, kernel, autocast, shape, bytes."""
+    with (Path(__file__).parent / "data" / "saved_bytes.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    return [(row["model"], row["attention"], row["precision"] == "amp", Shape(*(int(row[k]) for k in Shape._fields)), int(row["bytes"])) for row in rows]
 
 
 @pytest.mark.parametrize("amp", [False, True], ids=["bf16", "autocast"])
@@ -35,7 +40,7 @@ def test_one_sequence_with_one_key_head(family: str, attention: str) -> None:
     assert predicted(family, shape, attention, amp=False) == measured(family, shape, attention, amp=False)
 
 
-@pytest.mark.parametrize(("family", "attention", "amp", "shape", "expected"), TABLE)
+@pytest.mark.parametrize(("family", "attention", "amp", "shape", "expected"), recorded())
 def test_measured_table(family: str, attention: str, amp: bool, shape: Shape, expected: int) -> None:
     """The recorded measurements (torch 2.13, transformers 5.24) are met to the byte."""
     assert predicted(family, shape, attention, amp) == expected

@@ -9,7 +9,7 @@ from everybyte.layers.network import Embedding, Network
 from everybyte.models.config import Config
 from everybyte.models.decoder import Places, decoder, rotary_dim, tied
 
-PLACES = Places("gpt_neox.embed_in", "gpt_neox.layers", "gpt_neox.final_layer_norm", "embed_out")
+PLACES = Places("gpt_neox.embed_in", "gpt_neox.layers", "gpt_neox.final_layer_norm")
 
 
 def build(c: Config) -> Network:
