@@ -123,7 +123,8 @@ class Experts:
     def _grouped_linear(self, t: Tape, x: Value, leaf: str, out: Dim, by_expert: Value, offsets: Value) -> Value:
         """One product for all experts. It is no autocast operation: the input takes the type of the weight."""
         count = Dim("E", self.count)
-        weight = t.parameter(leaf, (count, out, x.dims[-1]), share=self.share)
+        packed = t.setup.packed is not None and t.setup.packed.experts and t.setup.packed.covers(t.name(leaf))
+        weight = t.parameter(leaf, (count, out, x.dims[-1]), share=self.share, packed=packed)
         bias = None
         if self.bias:
             table = t.parameter(f"{leaf}_bias", (count, out), share=self.share)

@@ -11,7 +11,7 @@ from everybyte.layers import ops
 from everybyte.layers.linear import linear
 from everybyte.layers.norm import layer_norm
 from everybyte.layers.replay import Recompute, Tally, tally
-from everybyte.layers.setup import Setup
+from everybyte.layers.setup import Packed, Setup
 from everybyte.layers.size import QUERIES, TOKENS, Dim, Dims
 from everybyte.layers.tape import Cache, Parameter, Tape, Value
 
@@ -127,6 +127,8 @@ class Network:
     towers: tuple[Tower, ...] = ()
     dtype: DType = BF16
     """Type of the checkpoint's weights."""
+    stored: Packed | None = None
+    """The packed form of the checkpoint's linear layers, where its config says so."""
     max_positions: int = 0
     experts: int = 0
     top_k: int = 0
@@ -162,11 +164,20 @@ class Written:
 
 @lru_cache(maxsize=4096)
 def write(
-    layer: Any, setup: Setup, dims: Dims, stream: DType, recompute: Recompute = "none", keep_gradients: bool = True, is_last: bool = False, grad: bool = True
+    layer: Any,
+    setup: Setup,
+    dims: Dims,
+    stream: DType,
+    recompute: Recompute = "none",
+    keep_gradients: bool = True,
+    is_last: bool = False,
+    grad: bool = True,
+    is_batch: bool = False,
 ) -> Written:
-    """The layer's parameters, caches and tally for hidden states of `dims` in type `stream`, which need a gradient or not. Worked out once and kept."""
+    """The layer's parameters, caches and tally for hidden states of `dims` in type `stream`, which need a gradient or not; `is_batch`: for images
+    that live outside the step, as token ids always do. Worked out once and kept."""
     tape = Tape(setup)
-    start = tape.given("hidden states", dims, stream, grad=grad, persistent=not dims or dims == (TOKENS,))
+    start = tape.given("hidden states", dims, stream, grad=grad, persistent=is_batch or not dims or dims == (TOKENS,))
     start.storage.place = "input"
     out = layer.forward(tape, start)
     counted = tally(tape, start, out, recompute, keep_gradients=keep_gradients, is_last=is_last)

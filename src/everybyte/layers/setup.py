@@ -46,7 +46,7 @@ class Kernels:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """Low-rank (or other) adapters beside frozen linear layers."""
+    """Adapters of one kind (`layers.adapters.WRITERS`) on frozen linear layers, or before the first block."""
 
     kind: str
     rank: int
@@ -54,6 +54,18 @@ class Adapter:
     """Last components of module names, such as `q_proj`; `*` for every linear layer but the head."""
     dtype: DType = FP32
     dropout: float = 0.0
+    options: tuple[tuple[str, int], ...] = ()
+    """Settings that only this kind has, by peft's names (`n_frequency`, `num_virtual_tokens`)."""
+    feedforward: tuple[str, ...] = ()
+    """Targets whose input is scaled, not their result ((IA)³)."""
+
+    def option(self, key: str, default: int) -> int:
+        """A setting of this kind."""
+        return dict(self.options).get(key, default)
+
+    def feeds_forward(self, place: str) -> bool:
+        """Whether the linear layer at `place` is one of `feedforward`."""
+        return place.rsplit(".", 1)[-1] in self.feedforward
 
     def covers(self, place: str) -> bool:
         """Whether the linear layer at `place` (its path) has an adapter."""
@@ -70,10 +82,17 @@ class Packed:
     group_size: int = 64
     double: bool = False
     bits: int = 4
+    experts: bool = False
+    """Experts that are joined in one three-dimensional weight are packed as well, not linear layers alone."""
+
+    @property
+    def computes(self) -> bool:
+        """The kernels multiply packed numbers; they need no dense copy of the weight."""
+        return self.format in ("fp8", "mxfp8", "mxfp4", "nvfp4")
 
     def covers(self, place: str) -> bool:
         """Whether the linear layer at `place` is packed."""
-        return not any(fnmatchcase(place, f"*{pattern}") for pattern in self.skip)
+        return not any(fnmatchcase(place, f"*{pattern}") or fnmatchcase(place, f"*{pattern}.*") for pattern in self.skip)
 
 
 @dataclass(frozen=True, slots=True)

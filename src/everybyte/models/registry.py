@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 from everybyte.basics.errors import Unsupported, did_you_mean
 from everybyte.layers.network import Network
 from everybyte.models.config import Config
+from everybyte.models.stored import packed_of
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     "llama": (
@@ -114,4 +116,4 @@ def build(fields: Mapping[str, Any], name: str = "", path: str = "model.config")
     if not config.architecture:
         config = Config({**fields, "architectures": [architecture]}, path, name)
     builder: Callable[[Config], Network] = import_module(f"everybyte.models.{file}").build
-    return builder(config)
+    return replace(builder(config), stored=packed_of(fields))

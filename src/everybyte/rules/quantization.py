@@ -14,6 +14,7 @@ from everybyte.layers.setup import Packed
 BNB = Citation("bitsandbytes functional.py quantize_4bit, autograd/_functions.py; equal to the byte on three shapes (tests/oracle)")
 GPTQ = Citation("AutoGPTQ qlinear modules: qweight, qzeros, scales (fp16), g_idx (int32)")
 TORCHAO = Citation("torchao nf4tensor.py NF4Tensor.from_tensor: block_size 64, scaler_block_size 256")
+FP8 = Citation("transformers integrations/finegrained_fp8.py FP8Linear: weight and weight_scale_inv; DeepSeek-V3 technical report, section 3.3")
 AWQ = Citation("AutoAWQ WQLinear: qweight, qzeros, scales (fp16)")
 
 
@@ -85,6 +86,19 @@ def blockwise_text(packed: Packed) -> str:
     return "P" if kind.block_bytes == kind.block_elements else f"{kind.block_bytes}·ceil(P/{kind.block_elements})"
 
 
+def fp8(packed: Packed, rows: int, cols: int) -> list[int]:
+    """One byte a number and an fp32 scale for each square block of `group_size`; one scale in all where there are no blocks."""
+    side = packed.group_size
+    blocks = ceil_div(rows, side) * ceil_div(cols, side) if side > 0 else 1
+    return [rows * cols, 4 * blocks]
+
+
+def fp8_text(packed: Packed) -> str:
+    """The same in letters."""
+    side = packed.group_size
+    return f"P + 4·ceil(rows/{side})·ceil(cols/{side})" if side > 0 else "P + 4"
+
+
 class PackedForm(NamedTuple):
     """A packed format: sizes of the tensors that stand for a matrix of rows × cols, the same as a formula in P = rows·cols, and the source."""
 
@@ -100,7 +114,8 @@ FORMATS: dict[str, PackedForm] = {
     "nf4-torchao": PackedForm(torchao_nf4, torchao_nf4_text, TORCHAO),
     "gptq": PackedForm(gptq, gptq_text, GPTQ),
     "awq": PackedForm(awq, awq_text, AWQ),
-    **{name: PackedForm(blockwise, blockwise_text, DTYPES[name].source) for name in ("fp8", "mxfp8", "mxfp4", "nvfp4")},
+    "fp8": PackedForm(fp8, fp8_text, FP8),
+    **{name: PackedForm(blockwise, blockwise_text, DTYPES[name].source) for name in ("mxfp8", "mxfp4", "nvfp4")},
 }
 """Packed formats by name; a new one is one row."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, lru_cache, partial
+from math import prod
 from typing import NamedTuple
 
 from everybyte.basics.dtypes import DType
@@ -81,7 +82,8 @@ def _stored_bytes(parameter: Parameter, setup: Setup) -> int:
 def _tensors(parameter: Parameter, setup: Setup) -> list[int]:
     """Bytes of the tensors that stand for one of the `count` tensors of a parameter: several if it is packed."""
     if parameter.packed and setup.packed is not None:
-        return packed_tensors(setup.packed, parameter.dims[0].size, parameter.dims[-1].size)
+        *joined, rows, cols = (d.size for d in parameter.dims)
+        return [prod(joined) * size for size in packed_tensors(setup.packed, rows, cols)]
     return [parameter.dtype.nbytes(elements(parameter.dims)[0])]
 
 

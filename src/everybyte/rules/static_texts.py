@@ -45,8 +45,10 @@ def weights_text(members: Sequence[Parameter], packed: Packed | None, copies: in
     letters, found = Letters(known), _Sum()
     for p in members:
         if p.packed and packed is not None:
-            words = {"P": letters.product(p.dims), "rows": letters.dim(p.dims[0]), "cols": letters.dim(p.dims[-1])}
-            found.add(_put_words(FORMATS[packed.format].formula(packed), words), p.count)
+            *joined, rows, cols = p.dims
+            words = {"P": letters.product((rows, cols)), "rows": letters.dim(rows), "cols": letters.dim(cols)}
+            formula = _put_words(FORMATS[packed.format].formula(packed), words)
+            found.add(f"{letters.product(tuple(joined))}·({formula})" if joined else formula, p.count)
         else:
             found.add_numbers(str(p.dtype.block_bytes), letters.product(p.dims), p.count)
     return found.text(copies, rounding, letters.symbols)

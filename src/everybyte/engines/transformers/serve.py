@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 from everybyte.basics.dtypes import DTYPES, DType
 from everybyte.basics.errors import BadInput, Unsupported
@@ -11,11 +12,16 @@ from everybyte.job import Job, Serve
 from everybyte.layers.network import Network
 from everybyte.layers.setup import AttentionKernel, Kernels, Packed, Setup
 from everybyte.layers.size import Batch
+from everybyte.models.source import checkpoint_of
+from everybyte.models.stored import PLAIN_ROUTERS
 from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.cache import Format, price
 from everybyte.rules.choices import Choices, versions
 from everybyte.rules.generation import Generation
 from everybyte.rules.quantization import FORMATS
+
+if TYPE_CHECKING:
+    from everybyte.checkpoint import Checkpoint
 
 NAME = "transformers"
 DEFAULT_CONTEXT = 4096
@@ -30,7 +36,8 @@ def account(job: Job, network: Network, device: Device) -> Account:
     serve, choices = job.serve, Choices()
     extra = serve.extra or {}
     refuse_unknown(serve, extra)
-    weights, packed = weights_of(serve, network, choices)
+    stored = checkpoint_of(job.model)
+    weights, packed = weights_of(serve, network, stored, choices)
     context = choices.pick("serve.context", serve.context, min(network.max_positions or DEFAULT_CONTEXT, DEFAULT_CONTEXT), default_of(NAME))
     sequences = choices.pick("serve.sequences", serve.sequences, 1, default_of(NAME))
     attention = choices.pick("serve.attention", serve.attention, "sdpa", default_of(NAME))
@@ -53,7 +60,10 @@ def account(job: Job, network: Network, device: Device) -> Account:
         network, setup, Batch(sequences, length, length, memory), Batch(sequences, 1, context, memory), kind, device.compute_capability,
         caches=caches, decodes=not one_pass,
     )  # fmt: skip
-    return Account((Rank(bill),), choices, figures=cache_figures(network, bill))
+    figures = cache_figures(network, bill)
+    if stored is not None and stored.tensors:
+        figures["file_bytes"] = sum(tensor.nbytes for tensor in stored.tensors)
+    return Account((Rank(bill),), choices, figures=figures)
 
 
 def refuse_unknown(serve: Serve, extra: dict[str, Any]) -> None:
@@ -65,19 +75,39 @@ def refuse_unknown(serve: Serve, extra: dict[str, Any]) -> None:
         raise Unsupported("serve.extra.library", f"{extra['library']!r} pipelines are not answered yet; single transformers models are")
 
 
-def weights_of(serve: Serve, network: Network, choices: Choices) -> tuple[DType, Packed | None]:
+def weights_of(serve: Serve, network: Network, stored: Checkpoint | None, choices: Choices) -> tuple[DType, Packed | None]:
     """(type of what is not packed, the packed format). Default: the checkpoint's own."""
     given = serve.weights
-    word = choices.pick("serve.weights.format", given.format if given else None, network.dtype.name, inferred("the checkpoint's own type"))
-    compute = network.dtype if network.dtype.bits == 16 else DTYPES["bf16"]
+    if given is None or given.format is None:
+        if network.stored is not None:
+            choices.note("serve.weights.format", network.stored.format, inferred("quantization_config of the checkpoint"))
+            return _sixteen_bit(network.dtype), network.stored
+        kind = stored_dtype(stored) or network.dtype
+        choices.note("serve.weights.format", kind.name, inferred("the checkpoint's own type"))
+        return kind, None
+    word = choices.pick("serve.weights.format", given.format, "", "")
     if word in ("fp32", "bf16", "fp16"):
         return DTYPES[word], None
     if word not in FORMATS:
         raise Unsupported("serve.weights.format", f"{word!r} is not answered for transformers; answered are bf16, fp16, fp32, {', '.join(sorted(FORMATS))}")
-    group = (given.group_size if given else None) or (128 if word in ("gptq", "awq") else 64)
-    bits = int(given.bits) if given and given.bits else 4
-    skip = ("lm_head", "embed_out", *((".gate", ".router") if word in ("gptq", "awq") else ()))
-    return compute, Packed(word, skip, group, double=bool(given and given.double), bits=bits)
+    group = given.group_size or (128 if word in ("gptq", "awq", "fp8") else 64)
+    skip = ("lm_head", "embed_out", *(PLAIN_ROUTERS if word in ("gptq", "awq") else ()))
+    bits = int(given.bits) if given.bits else 4
+    joined = word in ("fp8", "mxfp4")
+    return _sixteen_bit(network.dtype), Packed(word, skip, group, double=bool(given.double), bits=bits, experts=joined)
+
+
+def _sixteen_bit(kind: DType) -> DType:
+    return kind if kind.bits == 16 else DTYPES["bf16"]
+
+
+def stored_dtype(stored: Checkpoint | None) -> DType | None:
+    """The type of most numbers of a checkpoint's files, where the files were read; GGUF types are dequantised at loading and do not count."""
+    counts: dict[str, int] = {}
+    for tensor in stored.tensors if stored is not None else ():
+        counts[tensor.dtype] = counts.get(tensor.dtype, 0) + prod(tensor.shape)
+    most = max(counts, key=lambda name: counts[name], default="")
+    return DTYPES[most] if most in ("fp32", "bf16", "fp16") else None
 
 
 def format_of(serve: Serve, weights: DType, choices: Choices) -> Format:

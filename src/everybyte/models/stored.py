@@ -1,0 +1,42 @@
+"""How a checkpoint says that its weights are packed: `quantization_config` in config.json."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from everybyte.layers.setup import Packed
+
+BITSANDBYTES = {4: "nf4", 8: "int8"}
+PLAIN_ROUTERS = (".gate", ".router")
+"""Routers are no linear layers for GPTQ and AWQ, and stay plain."""
+
+
+def packed_of(fields: Mapping[str, Any]) -> Packed | None:
+    """The packed form of a config's linear layers, or None where they are plain or packed in a way that is not known here."""
+    given = fields.get("quantization_config")
+    if not isinstance(given, Mapping):
+        return None
+    method = given.get("quant_method")
+    skip = ("lm_head", "embed_out", *_patterns(given.get("modules_to_not_convert") or given.get("ignore")))
+    if method == "fp8":
+        block = given.get("weight_block_size")
+        side = block[0] if isinstance(block, list) and block and isinstance(block[0], int) else 0
+        return Packed("fp8", skip, side, bits=8, experts=True)
+    if method == "mxfp4":
+        return Packed("mxfp4", skip, 32, experts=True)
+    if method in ("gptq", "awq"):
+        bits, group = given.get("bits", 4), given.get("group_size", given.get("q_group_size", 128))
+        return Packed(str(method), (*skip, *PLAIN_ROUTERS), group, bits=bits) if isinstance(bits, int) and isinstance(group, int) else None
+    if method == "bitsandbytes":
+        four = bool(given.get("load_in_4bit"))
+        return Packed(BITSANDBYTES[4 if four else 8], skip, 64, double=bool(given.get("bnb_4bit_use_double_quant")))
+    return None
+
+
+def _patterns(listed: Any) -> tuple[str, ...]:
+    """Module names without the part that differs from layer to layer."""
+    names = listed if isinstance(listed, list) else []
+    found = (re.sub(r"^(?:model\.)?(?:language_model\.)?(?:layers\.(?:\d+|\*)\.)?", "", n) for n in names if isinstance(n, str) and not n.startswith("re:"))
+    return tuple(dict.fromkeys(n for n in found if n))
