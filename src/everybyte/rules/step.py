@@ -19,7 +19,7 @@ from everybyte.layers.size import TOKENS, Batch, Point
 from everybyte.layers.tape import Role, Storage
 from everybyte.ledger.build import Line, Text
 from everybyte.ledger.entry import Category
-from everybyte.models.count import parts
+from everybyte.models.count import Part, parts
 from everybyte.rules.recipe import GradientsLive, Recipe, RecomputePlan
 from everybyte.rules.texts import group, storages_text
 
@@ -61,21 +61,29 @@ def segments(network: Network, setup: Setup, recompute: RecomputePlan, stream: D
     flow, tower = Flow(stream, grad=False), None
     trains = setup.grad
     for part in parts(network):
+        is_batch = part.tower != tower and reads_images(network, part)
         if part.tower != tower:
             flow, tower = Flow(stream, grad=False), part.tower
-        dims = (TOKENS,) if part.label == "embed" else part.dims
         is_head = part.label == "head"
         # the gradient of a tied table is the head's: the embedding adds to it, and it cannot be used up before
         shares_table = network.tied and part.label in ("embed", "head")
         keeps = part.label == "head" and gradients != "always" if shares_table else gradients == "backward"
-        for label, count, mode in _modes(part.label, part.copies, recompute if "." in part.label else RecomputePlan()):
+        is_block = part.label.rpartition(".")[2][:1].isdigit()
+        for label, count, mode in _modes(part.label, part.copies, recompute if is_block else RecomputePlan()):
             flow = _append(
-                found, part.layer, setup, dims, flow, (label, count), mode, keeps,
-                is_last=is_head and trains, offloads=recompute.in_flight is not None, tower=part.tower,
+                found, part.layer, setup, part.dims, flow, (label, count), mode, keeps,
+                is_last=is_head and trains, is_batch=is_batch, offloads=recompute.in_flight is not None, tower=part.tower,
             )  # fmt: skip
         if part.label == "embed" and setup.input_grads:
             flow = flow._replace(grad=trains)
     return tuple(found)
+
+
+def reads_images(network: Network, part: Part) -> bool:
+    """Whether the first part of a network, or of a tower, is given images of a batch."""
+    if part.tower:
+        return part.dims != (TOKENS,) and part.label.endswith(".stem")
+    return bool(network.tokens)
 
 
 def _modes(label: str, copies: int, recompute: RecomputePlan) -> Iterator[tuple[str, int, Recompute]]:
@@ -100,6 +108,7 @@ def _append(
     keeps: bool,
     *,
     is_last: bool,
+    is_batch: bool,
     offloads: bool,
     tower: str,
 ) -> Flow:
@@ -108,14 +117,14 @@ def _append(
     name, _, numbers = label.rpartition(".")
     first = int(numbers.split("-")[0]) if numbers[:1].isdigit() else None
     while left:
-        written = write(layer, setup, dims, flow.dtype, mode, keeps, is_last, flow.grad)
+        written = write(layer, setup, dims, flow.dtype, mode, keeps, is_last, flow.grad, is_batch)
         after = Flow(written.out_dtype, written.out_grad)
-        count = left if after == flow else 1
+        count = left if after == flow and not is_batch else 1
         if first is not None:
             label = f"{name}.{first}" if count == 1 else f"{name}.{first}-{first + count - 1}"
             first += count
         found.append(Segment(label, count, written.tally, tower, keeps, offloads and mode != "none"))
-        flow, left = after, left - count
+        flow, left, is_batch = after, left - count, False
     return flow
 
 
@@ -194,6 +203,14 @@ class Course:
                 waiting -= ran
             if ran:
                 yield i, ran
+
+    def images(self) -> Iterator[Line]:
+        """Images of the batch, of the main network or of its towers: they live outside the step."""
+        for segment in self.row:
+            given = segment.tally.start
+            if given.persistent and given.dims not in ((), (TOKENS,)):
+                size = given.size.at(self.points[segment.tower])
+                yield Line(f"input/{segment.tower or 'images'}", "input", size, self._text(segment, (given,), 1), "images of the last batch")
 
     def lines(self, summit: Summit) -> Iterator[Line]:
         """The rows of the step's own tensors at a summit."""

@@ -32,16 +32,22 @@ class Training:
     def static(self) -> list[Line]:
         """Rows that live in every phase of a steady step."""
         recipe = self.recipe
-        batch = recipe.batch
-        tokens = batch.b * batch.s
-        size = recipe.batch_bytes_per_token * tokens
         return [
             *weight_lines(self.network, recipe.setup),
             *state_lines(self.network, recipe.setup, recipe.optimizer),
             workspace_line(self.compute_capability, recipe.handles),
-            Line("input/batch", "input", size, plain("w·n", w=recipe.batch_bytes_per_token, n=tokens), "ids, labels and mask of the last batch, int64"),
+            *self.inputs(),
             *self.extra,
         ]
+
+    def inputs(self) -> list[Line]:
+        """The last batch: token ids with labels and mask as the loop makes them, or images with a label each; images of towers beside them."""
+        batch, width = self.recipe.batch, self.recipe.batch_bytes_per_token
+        images = list(self.course.images())
+        if self.network.tokens:
+            return [*images, Line("input/labels", "input", 8 * batch.b, plain("8·b", b=batch.b), "a label for each image, int64")]
+        n = batch.b * batch.s
+        return [*images, Line("input/batch", "input", width * n, plain("w·n", w=width, n=n), "ids, labels and mask of the last batch, int64")]
 
     def gradients(self) -> list[Line]:
         """Gradients of all trained parameters, where the recipe lets them live."""
