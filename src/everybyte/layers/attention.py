@@ -10,13 +10,14 @@ from everybyte.basics.dtypes import FP32
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
 from everybyte.layers.norm import Norm
+from everybyte.layers.prompts import prefixed
 from everybyte.layers.rope import Tables, partial_rotary, rotary_complex, stretched, table_dtype
 from everybyte.layers.rope import rotary as rotary
 from everybyte.layers.sdp import SCORES as SCORES
 from everybyte.layers.sdp import Heads as Heads
 from everybyte.layers.sdp import attend as attend
 from everybyte.layers.sdp import repeat_kv as repeat_kv
-from everybyte.layers.size import QUERIES, Dim
+from everybyte.layers.size import KEY_TOKENS, QUERIES, Dim
 from everybyte.layers.tape import Tape, Value
 
 
@@ -104,6 +105,8 @@ class Attention:
         if self.cached:
             t.cache("kv", "key", (sizes.k_width,), window=self.window)
             t.cache("kv", "value", (sizes.v_width,), window=self.window)
+        k, v = prefixed(t, k, sizes.k_width, KEY_TOKENS), prefixed(t, v, sizes.v_width, KEY_TOKENS)
+        t.hold(q, k, v)
         sinks = t.parameter("sinks", (Dim("a", self.heads),)) if self.sinks else None
         out = attend(
             t, q, k, v, sizes, dropout=self.dropout, softcap=self.softcap, sinks=sinks, wide=self.wide_softmax, window=self.window, bias=mask,

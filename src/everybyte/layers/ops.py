@@ -120,9 +120,9 @@ def scale(t: Tape, x: Value) -> Value:
 
 
 def power(t: Tape, x: Value) -> Value:
-    """`x.pow(2)`: keeps x; its backward also makes 2·x."""
+    """`x.pow(2)`: keeps x; its backward also makes x¹ and 2·x¹ (FunctionsManual.cpp pow_backward)."""
     out = t.new("pow", x.dims, x.dtype, x.grad)
-    t.step("pow", (x,), (out,), saved=(x,), back_scratch=Size.of(x.dims, x.dtype))
+    t.step("pow", (x,), (out,), saved=(x,), back_scratch=Size.of(x.dims, x.dtype) * 2)
     return out
 
 
@@ -188,7 +188,7 @@ def layer_norm(t: Tape, x: Value, weight: Value | None, bias: Value | None) -> V
 
 def embedding(t: Tape, leaf: str, vocab: Dim, hidden: Dim, tokens: Dim = TOKENS, *, tied: bool = False) -> Value:
     """Rows of a table: keeps the ids; the gradient of the table is dense."""
-    table = t.parameter(leaf, (vocab, hidden), tied=tied)
+    table = t.parameter(leaf, (vocab, hidden), tied=tied, dtype=t.setup.outer_weights)
     ids = t.given("ids", (tokens,), INT64)
     out = t.new("embedding", (tokens, hidden), table.dtype, table.grad)
     t.step("embedding", (table, ids), (out,), saved=(ids,))

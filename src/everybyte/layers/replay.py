@@ -8,7 +8,7 @@ freed. Gradients of one value that arrive on several ways are added in place whe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -114,12 +114,15 @@ def scratch(step: Step, size: Size, role: Role = "temporary") -> list[Storage]:
     return [Storage(size, step.place, f"workspace of {step.what}", (), step.outputs[0].dtype, role=role)] if size else []
 
 
-def run_forward(tape: Tape, start: Iterable[Storage], living: _Living, keep: set[Storage], output: Storage) -> None:
+def run_forward(tape: Tape, start: Sequence[Storage], living: _Living, keep: set[Storage], output: Storage) -> None:
     """Forward: marks each step; leaves alive what is in `keep` and the output."""
     last: dict[Storage, int] = {}
     for index, step in enumerate(tape.steps):
         for value in (*step.inputs, *step.outputs):
             last[value.storage] = index
+    for storage in start:
+        # the caller's variable holds the input until the layer returns
+        last[storage] = len(tape.steps)
     living.add(start)
     for index, step in enumerate(tape.steps):
         workspace = scratch(step, step.scratch)
@@ -130,6 +133,7 @@ def run_forward(tape: Tape, start: Iterable[Storage], living: _Living, keep: set
         living.drop(workspace)
         ended = {v.storage for v in (*step.inputs, *step.outputs) if last[v.storage] == index}
         living.drop(s for s in ended if s not in keep and not s.cached and s is not output)
+    living.drop(s for s in start if s not in keep and not s.cached and s is not output)
 
 
 def run_backward(tape: Tape, output: Value, gradient: Storage | None, living: _Living, held: set[Storage], keep_gradients: bool) -> Storage | None:
