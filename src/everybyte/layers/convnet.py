@@ -31,10 +31,12 @@ class ConvBlock:
     names: tuple[str, str] = ("conv", "bn")
     input: bool = False
     """What it is given is the image, which needs no gradient."""
+    pooled: bool = False
+    """What it is given is the result of a pool, which nobody else keeps."""
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, C) -> (n/..., channels)."""
-        x = ops.detach(x) if self.input else after_relu(x)
+        x = ops.detach(x) if self.input else (x if self.pooled else after_relu(x))
         x = conv(t, x, self.names[0], self.channels, (self.kernel,) * 2, pixels(self.down), bias=self.norm == "none")
         x = relu_(t, normalised(t, x, self.names[1], self.norm))
         return max_pool(t, x, pixels(self.down * self.pool)) if self.pool > 1 else x
@@ -56,10 +58,12 @@ class Residual:
     groups: int = 1
     first: bool = False
     """Nothing before it is trained: what it is given needs no gradient (frozen stages of a detector)."""
+    pooled: bool = False
+    """What it is given is the result of a pool, which nobody else keeps."""
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, inside) -> (n/stride², channels)."""
-        x = ops.detach(x) if self.first else after_relu(x)
+        x = ops.detach(x) if self.first else (x if self.pooled else after_relu(x))
         to = pixels(self.down)
         if self.kind == "bottleneck":
             plan = [(self.width, 1, x.dims[0], 1), (self.width, 3, to, self.groups), (self.channels, 1, to, 1)]
@@ -91,10 +95,12 @@ class Dense:
     inside: int
     widths: tuple[int, ...]
     dropout: float
+    pooled: bool = False
+    """What it is given is the result of a pool, which nobody else keeps."""
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, C) -> (b, last width)."""
-        x = ops.view(after_relu(x), (SEQUENCES, Dim("C·H·W", self.inside)))
+        x = ops.view(x if self.pooled else after_relu(x), (SEQUENCES, Dim("C·H·W", self.inside)))
         for index, width in enumerate(self.widths):
             x = ops.dropout(t, relu_(t, linear(t, x, f"classifier.{index}", Dim("f", width), bias=True)), self.dropout)
         return x

@@ -33,16 +33,18 @@ def network_of_stages(values: object, path: str = "model.shape") -> Network:
     norm = f.word("norm", ("batchnorm", "none"), "batchnorm")
     channels, down, rate = f.integer("channels", 3), 1, _rate(f)
     runs: list[Run] = []
+    pooled = False
     for number, stage in enumerate(f.parts("stages", STAGE_KEYS, MOST_STAGES)):
-        found, channels, down = _stage(stage, f"stage{number}", channels, down, norm, first=not runs)
+        found, channels, down = _stage(stage, f"stage{number}", channels, down, norm, first=not runs, pooled=pooled)
         runs.extend(found)
+        pooled = stage.integer("pool", 1) > 1
         if height % down or width % down:
             raise BadInput(f"{path}.stages[{number}]", f"divides the sides by {down} in all, and the image of {height}x{width} cannot be divided so")
     last: Dims = (pixels(down), Dim("C", channels))
     widths = f.integers("dense", least=1) or ()
     features = widths[-1] if widths else channels
     flat = channels * (height // down) * (width // down)
-    layer = Dense(flat, widths, rate) if widths else Pooled()
+    layer = Dense(flat, widths, rate, pooled) if widths else Pooled()
     runs.append(Run("pooled", -1, 1, layer, last))
     return Network(
         "", "cnn", features, 0, tuple(runs), None, None, Head(features, f.integer("classes", 1000), tied=False, leaf="fc", bias=True, upcast=False),
@@ -50,7 +52,7 @@ def network_of_stages(values: object, path: str = "model.shape") -> Network:
     )  # fmt: skip
 
 
-def _stage(stage: Fields, name: str, inside: int, down: int, norm: str, *, first: bool) -> tuple[list[Run], int, int]:
+def _stage(stage: Fields, name: str, inside: int, down: int, norm: str, *, first: bool, pooled: bool) -> tuple[list[Run], int, int]:
     """(runs, channels behind them, down behind them): the first block changes the shape, the others are equal."""
     kind = stage.word("block", ("plain", "basic", "bottleneck"), "plain")
     channels, blocks = stage.integer("channels"), stage.integer("blocks", 1)
@@ -67,8 +69,8 @@ def _stage(stage: Fields, name: str, inside: int, down: int, norm: str, *, first
 
     def block(index: int) -> ConvBlock | Residual:
         if kind == "plain":
-            return ConvBlock(channels, kernel, norm, after, pool if index == blocks - 1 else 1, input=first and index == 0)
-        return Residual(kind, channels if index else inside, width, channels, after, 1 if index else stride, norm, groups)
+            return ConvBlock(channels, kernel, norm, after, pool if index == blocks - 1 else 1, input=first and index == 0, pooled=pooled and index == 0)
+        return Residual(kind, channels if index else inside, width, channels, after, 1 if index else stride, norm, groups, pooled=pooled and index == 0)
 
     runs = [Run(name, 0, 1, block(0), (pixels(down), Dim("C", inside)))]
     rest = runs_of(name, [block(index) for index in range(1, blocks)])
