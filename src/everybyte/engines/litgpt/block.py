@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from everybyte.basics.dtypes import FP32
 from everybyte.engines.litgpt.linear import joined, linear
+from everybyte.engines.litgpt.release import Release
 from everybyte.engines.litgpt.sizes import Sizes
 from everybyte.layers import ops
 from everybyte.layers.mlp import activate
 from everybyte.layers.norm import layer_norm
-from everybyte.layers.sdp import SCORES, Heads, attend, repeat_kv
+from everybyte.layers.sdp import SCORES, Heads, attend
 from everybyte.layers.size import QUERIES, Dim, Size
-from everybyte.layers.tape import Tape, Value
+from everybyte.layers.tape import Made, Tape, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class LitAttention:
 
     sizes: Sizes
     norm: LitNorm
+    release: Release
     prompt: int = 0
 
     def forward(self, t: Tape, x: Value) -> Value:
@@ -54,14 +56,17 @@ class LitAttention:
         s = self.sizes
         heads = Heads(s.heads, s.groups, s.head_size, s.head_size)
         widths = (heads.q_width, heads.k_width, heads.v_width)
-        qkv = joined(t, x, "qkv", widths, bias=s.qkv_bias, grouped=s.groups != s.heads)
+        qkv = joined(t, x, "qkv", widths, bias=s.qkv_bias, grouped=s.groups != s.heads, clones=self.release.clones_index)
         q, k, v = ops.split(t, qkv, [(x.dims[0], w) for w in widths])
         if s.qk_norm:
             q, k = self._norms(t, q, "norm_q", s.heads), self._norms(t, k, "norm_k", s.groups)
-        if 1 < s.groups < s.heads:
-            q = ops.contiguous(t, q)
-        k, v = (repeat_kv(t, part, s.heads, s.groups, heads.q_width) if s.groups != s.heads else part for part in (k, v))
+        if self.release.interleaves:
+            if 1 < s.groups < s.heads:
+                q = ops.contiguous(t, q)
+            k, v = self._spread(t, k), self._spread(t, v)
         q, k = self._positions(t, q), self._positions(t, k)
+        if not self.release.interleaves:
+            k, v = (part if s.groups == s.heads else ops.repeat(t, part, q.dims) for part in (k, v))
         bias = None
         if s.window and not s.softcap:
             bias = ops.made(t, "sliding window", (Dim("s·t", 1, (*QUERIES.axes, *SCORES.axes[2:])),), q.dtype)
@@ -69,6 +74,18 @@ class LitAttention:
         if self.prompt:
             out = self._prompted(t, q, out)
         return linear(t, out, "proj", Dim("h", s.hidden), bias=s.out_bias, role="projection")
+
+    def _spread(self, t: Tape, x: Value) -> Value:
+        """`x.expand(...).reshape(...)` over the query heads of each group: a copy, unless there is one group."""
+        s = self.sizes
+        dims = (x.dims[0], Dim("A", s.heads * s.head_size))
+        if s.groups == s.heads:
+            return x
+        if s.groups > 1:
+            return ops.repeat(t, x, dims)
+        out = Value(x.storage, dims, x.dtype, x.grad)
+        t.step("expand", (x,), (out,), made=[Made(x, Size.of(x.dims, x.dtype))])
+        return out
 
     def _norms(self, t: Tape, x: Value, leaf: str, heads: int) -> Value:
         if self.sizes.qk_norm == "all":
@@ -134,6 +151,7 @@ class LitBlock:
 
     sizes: Sizes
     norm: LitNorm
+    release: Release
     prompt: int = 0
 
     def forward(self, t: Tape, x: Value) -> Value:
@@ -141,7 +159,7 @@ class LitBlock:
         s = self.sizes
         normed = self.norm.forward(t, x, "norm_1")
         with t.scope("attn", normed, x):
-            attention = LitAttention(s, self.norm, self.prompt).forward(t, normed)
+            attention = LitAttention(s, self.norm, self.release, self.prompt).forward(t, normed)
         if s.post_norms:
             attention = self.norm.forward(t, attention, "post_attention_norm")
         stream = ops.add(t, attention, x)

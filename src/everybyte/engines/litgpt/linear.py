@@ -84,8 +84,9 @@ def reduced(t: Tape, x: Value, adapter: Adapter, parts: int = 1) -> Value:
     return ops.linear(t, ops.dropout(t, x, adapter.dropout), down, None, rank)
 
 
-def joined(t: Tape, x: Value, leaf: str, widths: tuple[Dim, Dim, Dim], *, bias: bool, grouped: bool) -> Value:
-    """The joined projection to queries, keys and values (litgpt/lora.py LoRAQKVLinear). `grouped`: fewer key than query heads."""
+def joined(t: Tape, x: Value, leaf: str, widths: tuple[Dim, Dim, Dim], *, bias: bool, grouped: bool, clones: bool) -> Value:
+    """The joined projection to queries, keys and values (litgpt/lora.py LoRAQKVLinear). `grouped`: fewer key than query heads; `clones`: the index
+    of the chosen parts is copied in every call."""
     out = Dim("(A+2K)", sum(w.size for w in widths))
     adapter = t.setup.adapter
     if adapter is None or adapter.kind != LORA:
@@ -98,7 +99,7 @@ def joined(t: Tape, x: Value, leaf: str, widths: tuple[Dim, Dim, Dim], *, bias: 
         low = reduced(t, x, adapter, len(chosen))
         delta = _convolved(t, low, adapter, Dim("+".join(w.letter for w in chosen), sum(w.size for w in chosen)), grouped=grouped)
         if len(chosen) < len(widths):
-            delta = _zero_pad(t, delta, out)
+            delta = _zero_pad(t, delta, out, clones=clones)
         return ops.add(t, y, ops.scale(t, delta))
 
 
@@ -110,9 +111,10 @@ def _convolved(t: Tape, low: Value, adapter: Adapter, width: Dim, *, grouped: bo
     return ops.cat(t, [out], out.dims) if grouped else out
 
 
-def _zero_pad(t: Tape, x: Value, width: Dim) -> Value:
+def _zero_pad(t: Tape, x: Value, width: Dim, *, clones: bool) -> Value:
     """x copied into zeros as wide as all three parts: `index_copy_` keeps its source and the index."""
     t.buffer("_lora_ind", (x.dims[-1],), INT64)
     out = t.new("index_copy", (*x.dims[:-1], width), x.dtype, x.grad)
-    t.step("index_copy", (x,), (out,), saved=(x,))
+    kept = [ops.made(t, "index", (x.dims[-1],), INT64)] if clones else []
+    t.step("index_copy", (x, *kept), (out,), saved=(x, *kept))
     return out

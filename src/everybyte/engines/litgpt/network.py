@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from everybyte.engines.litgpt.block import LitBlock, LitNorm
 from everybyte.engines.litgpt.head import LitLoss, LitOutput
+from everybyte.engines.litgpt.release import Release
 from everybyte.engines.litgpt.sizes import Sizes, sizes_of
 from everybyte.layers.network import Embedding, Network, Run
 from everybyte.layers.norm import layer_norm
@@ -18,12 +19,10 @@ from everybyte.layers.tape import Tape, Value
 class Script:
     """What a script and its settings decide about the model."""
 
-    half_product: bool
+    release: Release
     chunk: int
     """Tokens that go through the head at once; 0: all."""
     loss_chunk: int
-    caps_chunks: bool = True
-    """Logits of chunks are capped where the model caps logits."""
     prompt: int = 0
     """Learned tokens of LLaMA-Adapter."""
     start: int = 0
@@ -51,9 +50,9 @@ def rendition(network: Network, script: Script) -> Network:
     """LitGPT's form of a network. Raises Unsupported for one that its model files cannot be."""
     layers = [(run, _adjusted(sizes_of(run.layer), script)) for run in network.runs]
     first = layers[0][1]
-    norm = LitNorm(first.norm, first.unit_offset, script.half_product)
+    norm = LitNorm(first.norm, first.unit_offset, script.release.half_product)
     head = network.head
-    capped = bool(head and head.softcap) and (script.caps_chunks or not script.chunk)
+    capped = bool(head and head.softcap) and (script.release.caps_chunks or not script.chunk)
     table = Embedding(network.vocab, network.hidden, "transformer.wte", scaled=bool(getattr(network.stem, "scaled", False)))
     return Network(
         network.name, "litgpt", network.hidden, network.vocab, tuple(_runs(layers, norm, script)),
@@ -76,5 +75,5 @@ def _runs(layers: list[tuple[Run, Sizes]], norm: LitNorm, script: Script) -> lis
     for run, sizes in layers:
         plain = min(max(script.start - run.first, 0), run.count) if script.prompt else run.count
         parts = ((run.first, plain, 0), (run.first + plain, run.count - plain, script.prompt))
-        found += [Run("transformer.h", first, count, LitBlock(sizes, norm, prompt)) for first, count, prompt in parts if count]
+        found += [Run("transformer.h", first, count, LitBlock(sizes, norm, script.release, prompt)) for first, count, prompt in parts if count]
     return found

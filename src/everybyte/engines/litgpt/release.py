@@ -18,7 +18,9 @@ HALF_PRODUCT: tuple[Day, Day] = ((2024, 2, 23), (2024, 7, 23))
 DATA_MODULES: Day = (2024, 2, 29)
 STABLE_EMBEDDING: Day = (2024, 10, 4)
 BITSANDBYTES_044: Day = (2024, 12, 28)
+SPLIT_PARTS: Day = (2024, 12, 26)
 CAPPED_CHUNKS: Day = (2024, 12, 31)
+CLONED_INDEX: Day = (2026, 4, 7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,17 @@ class Release:
     def stable_embedding(self) -> bool:
         """With bitsandbytes the embedding becomes a StableEmbedding, whose table gets a gradient that nothing steps or frees (#1770)."""
         return self.day >= STABLE_EMBEDDING
+
+    @property
+    def interleaves(self) -> bool:
+        """The joined projection holds the heads of each group together, and keys and values are spread to all query heads before positions are applied;
+        since #1013 it holds all queries, then all keys, then all values, and keys are spread after it."""
+        return self.day < SPLIT_PARTS
+
+    @property
+    def clones_index(self) -> bool:
+        """LoRA's index of the chosen parts is cloned in every call, and each call keeps its own (#2225)."""
+        return self.day >= CLONED_INDEX
 
     @property
     def caps_chunks(self) -> bool:

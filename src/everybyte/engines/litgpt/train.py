@@ -51,7 +51,8 @@ def account(job: Job, network: Network, device: Device) -> Account:
     extra = [_rope_line(form, recipe)]
     if recipe.setup.input_grads:
         size = recipe.setup.weights.nbytes(network.vocab * network.hidden)
-        extra.append(Line("gradients/embedding", "gradient", size, plain("e·V·h", V=network.vocab, h=network.hidden), STABLE_SOURCE))
+        text = plain("e·V·h", e=recipe.setup.weights.block_bytes, V=network.vocab, h=network.hidden)
+        extra.append(Line("gradients/embedding", "gradient", size, text, STABLE_SOURCE))
     bill = training(form, recipe, device.compute_capability, tuple(extra))
     return Account((Rank(bill),), choices, trained(form, recipe.setup, recipe.gradient, recipe.stepped).numel)
 
@@ -76,6 +77,8 @@ def _recipe(train: Train, network: Network, release: Release, choices: Choices) 
         impl="fused" if _pretrains(train) else "foreach", kernels=Kernels(holds_linear_inputs=quantized and release.holds_inputs),
     )  # fmt: skip
     weights, compute, master, gradient, state = precision_of(train, defaults, choices)
+    if master is not None:
+        raise Unsupported("train.precision", "Fabric keeps no master copy of 16-bit weights: say bf16, bf16-mixed or fp32")
     packed = packed_of(train, defaults, choices)
     adapter = _adapter(train, weights, defaults, choices)
     _check_packed(packed, adapter, mixed=compute is not None)
@@ -83,7 +86,7 @@ def _recipe(train: Train, network: Network, release: Release, choices: Choices) 
     setup = Setup(
         weights=weights, compute=compute, trainable=("*",) if adapter is None else (SCALED_NORMS if adapter.kind == SCALED else ()), adapter=adapter,
         packed=packed, kernels=kernels_of(train, defaults, choices), single=batch.b == 1, dropout=train.dropout,
-        input_grads=packed is not None and release.stable_embedding and adapter is not None and adapter.kind == LORA,
+        input_grads=packed is not None and release.stable_embedding,
     )  # fmt: skip
     accumulation = choices.pick("train.grad_accum", train.grad_accum, max(16 // batch.b, 1), default_of(release.name))
     if release.longest_first:
@@ -103,7 +106,7 @@ def _check_packed(packed: Packed | None, adapter: Adapter | None, *, mixed: bool
     if adapter is None:
         raise BadInput("train.quantization", "packed weights cannot be trained: give an adapter (train.adapter), or leave the quantization out")
     if mixed:
-        raise BadInput("train.precision", "quantization and mixed precision do not go together in LitGPT: say bf16 or fp16")
+        raise Unsupported("train.precision", "LitGPT refuses quantization together with mixed precision: say bf16 or fp16")
 
 
 def _pretrains(train: Train) -> bool:
@@ -160,7 +163,7 @@ def _script(job: Job, recipe: Recipe, release: Release, choices: Choices) -> Scr
     if assumed:
         choices.assume("a shape does not say how the branches of a block are joined: side by side, with a norm each, as in LitGPT's default Config")
     return Script(
-        release.half_product, chunk, 0 if _pretrains(train) else (chunk or _extra(train, "chunk_size", 128)), release.caps_chunks,
+        release, chunk, 0 if _pretrains(train) else (chunk or _extra(train, "chunk_size", 128)),
         _extra(train, "adapter_prompt_length", 10) if prompted else 0, _extra(train, "adapter_start_layer", 2) if prompted else 0,
         recipe.setup.input_grads, assumed,
     )  # fmt: skip
