@@ -8,7 +8,7 @@ from everybyte.allocator.caching import CachingAllocator, OutOfMemory
 
 
 def peak_reserved(script: Iterable[tuple[int, int]], capacity: int = 0) -> int:
-    """The peak of reserved bytes when PyTorch's caching allocator serves `script`.
+    """The peak of reserved bytes when PyTorch's caching allocator serves `script`: (key, bytes) allocates, (key, 0) frees, (0, 0) empties the cache.
 
     On a device of `capacity` the allocator gives free segments back before it fails; a script that cannot be served at all is replayed
     without a limit, so that the answer says how much is missing.
@@ -30,6 +30,8 @@ def _run(rows: list[tuple[int, int]], capacity: int) -> CachingAllocator:
     for key, nbytes in rows:
         if nbytes:
             malloc(key, nbytes)
-        else:
+        elif key:
             free(key)
+        else:
+            allocator.empty_cache()
     return allocator

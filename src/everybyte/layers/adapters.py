@@ -155,11 +155,11 @@ def lokr(t: Tape, x: Value, y: Value, adapter: Adapter, out: Dim, count: int) ->
     """The Kronecker product of a small matrix and one of low rank (lokr/layer.py)."""
     rank, width = Dim("q", adapter.rank), x.dims[-1]
     factor = adapter.option("decompose_factor", -1)
-    (l, k), (m, n) = factorization(out.size, factor), factorization(width.size, factor)
+    outs, ins = factorization(out.size, factor), factorization(width.size, factor)
     sources, kept = [], []
     for leaf, rows, cols, whole in (
-        ("lokr_w1", l, m, not (adapter.option("decompose_both", 0) and adapter.rank < max(l, m) / 2)),
-        ("lokr_w2", k, n, adapter.rank >= max(k, n) / 2),
+        ("lokr_w1", outs[0], ins[0], not (adapter.option("decompose_both", 0) and adapter.rank < max(outs[0], ins[0]) / 2)),
+        ("lokr_w2", outs[1], ins[1], adapter.rank >= max(outs[1], ins[1]) / 2),
     ):
         dims = (Dim(f"{leaf[5:]}_o", rows), Dim(f"{leaf[5:]}_i", cols))
         if whole:
@@ -220,9 +220,10 @@ def tinylora(t: Tape, x: Value, y: Value, adapter: Adapter, out: Dim, count: int
 def vblora(t: Tape, x: Value, y: Value, adapter: Adapter, out: Dim, count: int) -> Value:
     """LoRA whose A and B are put together out of a shared bank of vectors: each piece is a mixture of the best `topk` (vblora/layer.py)."""
     rank, width = Dim("q", adapter.rank), x.dims[-1]
-    bank = Dim("n_v", adapter.option("num_vectors", 256))
-    down = _from_bank(t, "vblora_logits_A", (rank, Dim("in/l", ceil_div(width.size, adapter.option("vector_length", 256))), bank), (rank, width), adapter, count)
-    up = _from_bank(t, "vblora_logits_B", (Dim("out/l", ceil_div(out.size, adapter.option("vector_length", 256))), rank, bank), (out, rank), adapter, count)
+    bank, length = Dim("n_v", adapter.option("num_vectors", 256)), adapter.option("vector_length", 256)
+    ins, outs = Dim("in/l", ceil_div(width.size, length)), Dim("out/l", ceil_div(out.size, length))
+    down = _from_bank(t, "vblora_logits_A", (rank, ins, bank), (rank, width), adapter, count)
+    up = _from_bank(t, "vblora_logits_B", (outs, rank, bank), (out, rank), adapter, count)
     low = ops.linear(t, ops.cast(t, x, adapter.dtype), down, None, rank)
     return _sum(t, y, ops.linear(t, low, up, None, out))
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from everybyte.basics.dtypes import INT8
+from everybyte.basics.dtypes import INT8, DType
 from everybyte.layers import ops
 from everybyte.layers.adapters import WRITERS, ia3_input
 from everybyte.layers.size import Dim, Size
 from everybyte.layers.tape import Tape, Value
 
 
-def linear(t: Tape, x: Value, leaf: str, out: Dim, *, bias: bool = False, count: int = 1, share: tuple[int, int] = (1, 1), apart: bool = False) -> Value:
+def linear(t: Tape, x: Value, leaf: str, out: Dim, *, bias: bool = False, count: int = 1, share: tuple[int, int] = (1, 1), apart: bool = False,
+           dtype: DType | None = None) -> Value:  # fmt: skip
     """The linear layer called `leaf` of the current module: x (..., in) -> (..., out).
 
     `count` equal layers stand behind it, `share` as in Parameter. `apart`: the bias is added on its own, in its own type (Falcon).
+    `dtype`: type of the weight where it is not that of the others.
     """
     if bias and apart:
         y = linear(t, x, leaf, out, count=count, share=share)
@@ -28,7 +30,7 @@ def linear(t: Tape, x: Value, leaf: str, out: Dim, *, bias: bool = False, count:
     if packed is not None and packed.covers(place):
         y = _packed(t, x, out, bias=bias, count=count, share=share)
     else:
-        weight = t.parameter("weight", (out, x.dims[-1]), count=count, share=share)
+        weight = t.parameter("weight", (out, x.dims[-1]), count=count, share=share, dtype=dtype)
         y = ops.linear(t, x, weight, t.parameter("bias", (out,), count=count, share=share) if bias else None, out)
     if covered and adapter is not None:
         y = WRITERS[adapter.kind](t, x, y, adapter, out, count)

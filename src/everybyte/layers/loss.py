@@ -38,10 +38,10 @@ class Head:
         width = Dim("V", self.vocab)
         if self.tied:
             with t.scope(self.leaf):
-                weight = t.parameter("weight", (width, x.dims[-1]), tied=True)
+                weight = t.parameter("weight", (width, x.dims[-1]), tied=True, dtype=t.setup.outer_weights)
                 logits = ops.linear(t, x, weight, t.parameter("bias", (width,)) if self.bias else None, width)
         else:
-            logits = linear(t, x, self.leaf, width, bias=self.bias)
+            logits = linear(t, x, self.leaf, width, bias=self.bias, dtype=t.setup.outer_weights)
         if self.scaled:
             logits = ops.scale(t, logits)
         if self.softcap:
@@ -135,7 +135,7 @@ def fused_linear(t: Tape, head: Head, x: Value) -> Value:
         width, chunk = Dim("V", head.vocab), flce_chunk(head.vocab, head.hidden)
         x = ops.autocast(t, x)
         with t.scope(head.leaf):
-            weight = ops.autocast(t, t.parameter("weight", (width, x.dims[-1]), tied=head.tied))
+            weight = ops.autocast(t, t.parameter("weight", (width, x.dims[-1]), tied=head.tied, dtype=t.setup.outer_weights))
         out = t.new("loss", (), FP32, x.grad)
         grad_x = t.new("gradient of input", x.dims, x.dtype, False)
         made = [Made(x, None, into=grad_x.storage)]
@@ -154,7 +154,7 @@ def cut(t: Tape, head: Head, x: Value) -> Value:
     """Cut cross entropy: no logits in memory, a log-sum-exp a row; backward makes the gradients (apple/ml-cross-entropy)."""
     with t.scope("loss", x):
         with t.scope(head.leaf):
-            weight = t.parameter("weight", (Dim("V", head.vocab), x.dims[-1]), tied=head.tied)
+            weight = t.parameter("weight", (Dim("V", head.vocab), x.dims[-1]), tied=head.tied, dtype=t.setup.outer_weights)
         out = t.new("loss", (), FP32, x.grad)
         lse = t.new("logsumexp", x.dims[:-1], FP32, False)
         t.step("cut_cross_entropy", (x, weight), (out, lse), saved=(x, lse))

@@ -106,10 +106,16 @@ class Setup:
     """Whether anything is trained. False: inference mode, nothing is kept for backward."""
     trainable: tuple[str, ...] = ("*",)
     """Patterns of parameter names that are trained; empty when the whole base is frozen."""
+    frozen: tuple[str, ...] = ()
+    """Patterns of parameter names that are not trained though `trainable` has them."""
+    keeps_originals: bool = False
+    """Beside each trained tensor of the base its frozen original stays (peft ModulesToSaveWrapper)."""
     adapter: Adapter | None = None
     packed: Packed | None = None
     norm_weights: DType | None = None
     """Type of the norms where it differs from the other weights (k-bit preparation turns them into fp32)."""
+    outer_weights: DType | None = None
+    """Type of embedding and head where it differs from the other weights."""
     kernels: Kernels = field(default_factory=Kernels)
     input_grads: bool = False
     """The embedding's result needs a gradient though its table is frozen (HF enable_input_require_grads, for recomputed blocks)."""
@@ -124,10 +130,14 @@ class Setup:
 
     def trains(self, name: str) -> bool:
         """Whether the base parameter called `name` is trained."""
-        return self.grad and any(fnmatchcase(name, pattern) for pattern in self.trainable)
+        return self.grad and _matches(name, self.trainable) and not _matches(name, self.frozen)
 
     def rate(self, model_rate: float) -> float:
         """The dropout rate that applies to a layer of the model."""
         if not self.grad:
             return 0.0
         return model_rate if self.dropout is None else (self.dropout if model_rate else 0.0)
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -232,6 +232,8 @@ class Tape:
             return self.weights[name]
         trainable = self.setup.grad if adapter else self.setup.trains(name) and not (packed or fixed)
         kind = dtype or self.setup.weights
+        if trainable and self.setup.keeps_originals and not (adapter or tied):
+            self.parameters.append(Parameter(f"{name}.original", dims, kind, False, count, share=(0, 1)))
         self.parameters.append(Parameter(name, dims, kind, trainable, count, packed, adapter, tied=tied, share=share))
         value = self.given("weight", dims, kind, grad=trainable)
         self.weights[name] = value

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Event = tuple[int, int]
 """(key, bytes): bytes above zero allocate under the key, zero frees it."""
+EMPTY_CACHE: Event = (0, 0)
+"""torch.cuda.empty_cache(): no tensor has the key 0."""
 
 
 class Script:
@@ -277,3 +279,5 @@ def script(training: Training, steps: int = 2) -> Iterator[Event]:
         yield from writer.step_temporaries()
         if not training.recipe.gradients_between:
             yield from writer.free_gradients()
+        if training.recipe.empties_cache:
+            yield EMPTY_CACHE

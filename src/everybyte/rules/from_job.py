@@ -11,15 +11,20 @@ from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of, inferred
 from everybyte.job import Optimizer, Train
 from everybyte.layers.network import Network
+from everybyte.layers.prompts import virtual_tokens
 from everybyte.layers.replay import Recompute
 from everybyte.layers.setup import Adapter, AttentionKernel, Kernels, Packed, Setup
 from everybyte.layers.size import Batch
+from everybyte.rules.adapter_from_job import adapter_of, frozen_of, prepared_types, trainable_of
 from everybyte.rules.choices import Choices
 from everybyte.rules.optimizer import PROJECTED, OptimizerPlan, named, rule
 from everybyte.rules.recipe import Recipe, RecomputePlan
 
 ATTENTION: dict[str, AttentionKernel] = {"eager": "eager", "unfused": "eager", "sdpa": "sdpa", "flash2": "flash", "flash3": "flash", "flex": "flash"}
-LOW_RANK_KINDS = ("lora", "dora", "adalora")
+
+
+PEFT_LORA = Adapter("lora", 8, ("q_proj", "v_proj"))
+"""peft's defaults for a Llama."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +45,9 @@ class Defaults:
     """With any recomputing the framework makes the embedding's result need a gradient; reentrant blocks always need that."""
     optimizer: str = "adamw"
     impl: str = "foreach"
-    adapter_rank: int = 8
-    adapter_targets: tuple[str, ...] = ("q_proj", "v_proj")
-    adapter_dtype: str = "fp32"
-    adapter_dropout: float = 0.0
+    adapter: Adapter = PEFT_LORA
+    kbit_keeps: Callable[[Train], str] = lambda _: "all"
+    """What the framework leaves in fp32 of a packed base that peft prepared: see adapter_from_job.prepared_types."""
     packed_skip: tuple[str, ...] = ("lm_head", "embed_out", "score")
     kernels: Kernels = field(default_factory=Kernels)
     loss: Callable[[Train, Choices], str] = lambda train, choices: "hf"
@@ -55,19 +59,19 @@ def recipe_of(train: Train, network: Network, defaults: Defaults, choices: Choic
     choices.note("train.framework", train.framework or "pytorch", "given")
     refuse_distributed(train)
     weights, compute, master, gradient, state = precision_of(train, defaults, choices)
-    adapter = adapter_of(train, defaults, choices)
+    adapter = adapter_of(train, network, defaults.framework, defaults.adapter, choices)
     packed = packed_of(train, defaults, choices)
-    if packed is not None and adapter is None:
+    if packed is not None and train.adapter is None:
         raise BadInput("train.quantization", "packed weights cannot be trained: give an adapter (train.adapter), or leave the quantization out")
     batch = batch_of(train, network, defaults, choices)
     kernels = kernels_of(train, defaults, choices)
-    saved = train.adapter.modules_to_save if train.adapter is not None else None
-    trainable = ("*",) if adapter is None else tuple(f"*{name}*" for name in saved or ())
-    prep = packed is not None and train.quantization is not None and bool(train.quantization.kbit_prep)
+    if adapter is not None:
+        batch, kernels = with_virtual_tokens(batch, kernels, adapter)
+    norms, outer = prepared_types(train, defaults.kbit_keeps(train), choices)
     recompute = recompute_of(train, defaults, choices)
     setup = Setup(
-        weights=weights, compute=compute, trainable=trainable, adapter=adapter, packed=packed, norm_weights=FP32 if prep else None,
-        kernels=kernels, single=batch.b == 1, dropout=train.dropout,
+        weights=weights, compute=compute, trainable=trainable_of(train), frozen=frozen_of(train), keeps_originals=train.adapter is not None,
+        adapter=adapter, packed=packed, norm_weights=norms, outer_weights=outer, kernels=kernels, single=batch.b == 1, dropout=train.dropout,
         input_grads=recompute.mode == "reentrant" or (recompute.mode != "none" and defaults.input_grads),
     )  # fmt: skip
     optimizer = optimizer_of(train, defaults, choices, master, state)
@@ -78,6 +82,14 @@ def recipe_of(train: Train, network: Network, defaults: Defaults, choices: Choic
         gradients_live="never" if optimizer.in_backward else ("always" if accumulates or keeps_zeroed else "backward"),
         gradients_between=keeps_zeroed, batch_bytes_per_token=defaults.batch_bytes_per_token,
     )  # fmt: skip
+
+
+def with_virtual_tokens(batch: Batch, kernels: Kernels, adapter: Adapter) -> tuple[Batch, Kernels]:
+    """Prompts lengthen the sequence; a prefix lengthens keys and values alone, for which SDPA needs a mask."""
+    more = virtual_tokens(adapter)
+    if adapter.kind == "prefix":
+        return batch._replace(t=batch.t + more), replace(kernels, masked=True)
+    return batch._replace(s=batch.s + more, t=batch.t + more), kernels
 
 
 def refuse_distributed(train: Train) -> None:
@@ -128,26 +140,6 @@ def batch_of(train: Train, network: Network, defaults: Defaults, choices: Choice
     if network.max_positions and length > network.max_positions:
         choices.warn(f"train.seq_len {length:,} is longer than the {network.max_positions:,} positions that the model was made for")
     return Batch(micro_batch, length, length)
-
-
-def adapter_of(train: Train, defaults: Defaults, choices: Choices) -> Adapter | None:
-    """The adapter, or None for full training."""
-    given = train.adapter
-    if given is None:
-        return None
-    kind = choices.pick("train.adapter.kind", given.kind, "lora", inferred("an adapter without kind"))
-    if kind not in LOW_RANK_KINDS:
-        raise Unsupported("train.adapter.kind", f"{kind!r} is not answered by {defaults.framework} yet; answered are {', '.join(LOW_RANK_KINDS)}")
-    rank = choices.pick("train.adapter.rank", given.rank, defaults.adapter_rank, default_of(defaults.framework))
-    listed = given.targets
-    targets = ("*",) if listed == "all-linear" else (tuple(listed) if listed is not None else defaults.adapter_targets)
-    choices.note("train.adapter.targets", listed or list(targets), "given" if listed is not None else default_of(defaults.framework))
-    word = choices.pick("train.adapter.dtype", given.dtype, defaults.adapter_dtype, default_of(defaults.framework))
-    rate = (train.extra or {}).get("lora_dropout")
-    rate = choices.pick("train.extra.lora_dropout", rate, defaults.adapter_dropout, default_of(defaults.framework))
-    if not isinstance(rate, int | float) or not 0 <= rate <= 1:
-        raise BadInput("train.extra.lora_dropout", f"must be a rate from 0 to 1, not {rate!r}")
-    return Adapter(kind, rank, targets, dtype(word, "train.adapter.dtype"), float(rate))
 
 
 def packed_of(train: Train, defaults: Defaults, choices: Choices) -> Packed | None:

@@ -51,6 +51,8 @@ class Recipe:
     """The loop's variables hold the graph of a micro-batch until the next one's forward has returned, and with it what lingers."""
     handles: int = 2
     """cuBLAS handles: forward's thread and autograd's."""
+    empties_cache: bool = False
+    """The loop calls torch.cuda.empty_cache() between steps."""
     images: int = 0
     """Items that go through a tower in a micro-batch."""
 

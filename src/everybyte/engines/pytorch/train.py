@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from everybyte.basics.errors import BadInput
 from everybyte.job import Job, Train
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Kernels
@@ -31,11 +32,23 @@ MASK_WITHOUT_ONE = (4, 53, 1), (5, 0)
 sequences were packed (masking_utils.py find_packed_sequence_indices; from 5.0 only if they are)."""
 
 
+EXTRAS = {"padded": "batches have padding, so that SDPA gets a mask", "empty_cache": "the loop calls torch.cuda.empty_cache() between steps"}
+"""Keys of train.extra that say more about the loop."""
+
+
 def defaults(train: Train) -> Defaults:
     """A loop passes ids and labels alone: SDPA is causal without a mask, but for the versions that make one."""
     first, after = MASK_WITHOUT_ONE
     masked = first <= versions(train.version).get("transformers", (0,)) < after
-    return replace(DEFAULTS, kernels=Kernels(masked=masked))
+    return replace(DEFAULTS, kernels=Kernels(masked=masked or says(train, "padded")))
+
+
+def says(train: Train, key: str) -> bool:
+    """Whether train.extra sets one of EXTRAS."""
+    value = (train.extra or {}).get(key, False)
+    if not isinstance(value, bool):
+        raise BadInput(f"train.extra.{key}", f"must be true or false ({EXTRAS[key]}), not {value!r}")
+    return value
 
 
 def account(job: Job, network: Network, device: Device) -> Account:
@@ -43,5 +56,6 @@ def account(job: Job, network: Network, device: Device) -> Account:
     assert job.train is not None
     choices = Choices()
     recipe = recipe_of(job.train, network, defaults(job.train), choices)
+    recipe = replace(recipe, empties_cache=says(job.train, "empty_cache"))
     bill = training(network, recipe, device.compute_capability)
-    return Account((Rank(bill),), choices, trained(network, recipe.setup, recipe.gradient, recipe.stepped).numel)
+    return Account((Rank(bill),), choices, trained(bill.network, recipe.setup, recipe.gradient, recipe.stepped).numel)

@@ -14,8 +14,10 @@ from everybyte.ledger.entry import Phase
 from everybyte.ledger.ledger import Ledger
 from everybyte.models.count import parameter_count
 from everybyte.rules.account import Account, Device, Rank
+from everybyte.rules.adapted import adapted
+from everybyte.rules.adapter_from_job import adapter_of
 from everybyte.rules.choices import Choices
-from everybyte.rules.from_job import Defaults, adapter_of
+from everybyte.rules.from_job import Defaults
 from everybyte.rules.static import trained
 from everybyte.textbook.estimate import Outline, textbook_ledger
 
@@ -41,7 +43,7 @@ class HandBill:
         return [(1, self.rows.peak().allocated)]
 
 
-def account(job: Job, network: Network, device: Device) -> Account:  # noqa: ARG001  # all engines are asked alike; the equations know no device
+def account(job: Job, network: Network, device: Device) -> Account:  # all engines are asked alike; the equations know no device
     """The account of the first pipeline stage's rank. Raises Unsupported for what the equations do not know."""
     assert job.train is not None
     choices = Choices()
@@ -66,7 +68,8 @@ def outline(network: Network, trainable: int) -> Outline:
 
 def trainable_params(train: Train, network: Network, choices: Choices) -> int:
     """Parameters that get a gradient: those of the adapter, if there is one."""
-    adapter = adapter_of(train, DEFAULTS, choices)
+    adapter = adapter_of(train, network, DEFAULTS.framework, DEFAULTS.adapter, choices)
     if adapter is None:
         return parameter_count(network)
-    return trained(network, Setup(trainable=(), adapter=adapter), None, None).numel
+    setup = Setup(trainable=(), adapter=adapter)
+    return trained(adapted(network, setup), setup, None, None).numel

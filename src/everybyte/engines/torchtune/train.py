@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from everybyte.basics.dtypes import FP32
+from everybyte.basics.dtypes import BF16, FP32
 from everybyte.job import Adapter, Job, Train
 from everybyte.layers.network import Network
+from everybyte.layers.setup import Adapter as LowRank
 from everybyte.layers.setup import Kernels
 from everybyte.ledger.build import Line, plain
 from everybyte.rules.account import Account, Device, Rank
@@ -51,8 +52,8 @@ def kernels(train: Train) -> Kernels:
 
 
 DEFAULTS = Defaults(
-    "torchtune 0.6", precision="bf16", recompute="full", impl="fused", loss=loss, adapter_dtype="bf16", batch_bytes_per_token=16, in_flight=3,
-    adapter_targets=("q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
+    "torchtune 0.6", precision="bf16", recompute="full", impl="fused", loss=loss, batch_bytes_per_token=16, in_flight=3,
+    adapter=LowRank("lora", 8, ("q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), BF16),
 )  # fmt: skip
 """Defaults of the recipes' configs. `in_flight`: OffloadActivations lets the last five saved tensors wait, of which a checkpointed layer has two."""
 
@@ -66,7 +67,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     if train.compile:
         choices.assume("torch.compile covers each layer and the loss: what it fuses keeps no intermediate results")
     bill = training(network, recipe, device.compute_capability, _rope(network))
-    return Account((Rank(bill),), choices, trained(network, recipe.setup, recipe.gradient, recipe.stepped).numel)
+    return Account((Rank(bill),), choices, trained(bill.network, recipe.setup, recipe.gradient, recipe.stepped).numel)
 
 
 def _renamed(train: Train) -> Train:

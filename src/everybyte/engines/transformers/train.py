@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from everybyte.job import Job, Train
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Kernels
 from everybyte.rules.account import Account, Device, Rank
+from everybyte.rules.adapter_from_job import prepared_by_trl
 from everybyte.rules.choices import Choices, versions
 from everybyte.rules.from_job import Defaults, recipe_of
 from everybyte.rules.static import trained
@@ -39,6 +41,18 @@ REPEATED_KV_UNTIL = {"mistral": (4, 46), "mixtral": (4, 46)}
 (modeling_mistral.py, modeling_mixtral.py: repeat_kv in MistralFlashAttention2.forward)."""
 
 
+def kbit_keeps(train: Train) -> str:
+    """What stays fp32 of a prepared packed base: trl and axolotl cast some of it back; LLaMA-Factory prepares without casts
+    (llamafactory/model/model_utils/checkpointing.py prepare_model_for_training, upcast_layernorm is off)."""
+    if train.framework == "axolotl":
+        return "none" if (train.attention or "flash2").startswith(("flash", "flex")) else "all"
+    if train.framework == "llama-factory":
+        return "none"
+    if train.framework == "trl" or re.search(r"\btrl\b", train.version or ""):
+        return prepared_by_trl(train)
+    return "all"
+
+
 def defaults(train: Train, network: Network) -> Defaults:
     """The Trainer's defaults, by version where they changed."""
     version = versions(train.version).get("transformers", LATEST)
@@ -53,7 +67,7 @@ def defaults(train: Train, network: Network) -> Defaults:
     elif train.framework == "axolotl":
         base = replace(base, framework="axolotl", precision="bf16-mixed", impl="fused")
     elif train.framework == "llama-factory":
-        base = replace(base, framework="LLaMA-Factory", precision="bf16-mixed", recompute="full", adapter_targets=("*",), reentrant=True)
+        base = replace(base, framework="LLaMA-Factory", precision="bf16-mixed", recompute="full", adapter=replace(base.adapter, targets=("*",)), reentrant=True)
     repeats = version < REPEATED_KV_UNTIL.get(network.family, (0,))
     # transformers 5 joined the experts of a layer into grouped products (integrations/moe.py); before, each was a module of its own
     return replace(base, kernels=Kernels(repeat_kv=repeats, experts="grouped" if version >= (5, 0) else "loop"))
@@ -65,4 +79,4 @@ def account(job: Job, network: Network, device: Device) -> Account:
     choices = Choices()
     recipe = recipe_of(job.train, network, defaults(job.train, network), choices)
     bill = training(network, recipe, device.compute_capability)
-    return Account((Rank(bill),), choices, trained(network, recipe.setup, recipe.gradient, recipe.stepped).numel)
+    return Account((Rank(bill),), choices, trained(bill.network, recipe.setup, recipe.gradient, recipe.stepped).numel)

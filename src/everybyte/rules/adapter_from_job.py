@@ -1,0 +1,145 @@
+"""From the train section of a job to what is trained: adapters by kind, copies of whole modules, frozen parts, prepared packed bases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from everybyte.basics.dtypes import BF16, FP32, DType, dtype
+from everybyte.basics.errors import BadInput, Unsupported
+from everybyte.basics.origin import default_of, inferred
+from everybyte.job import Adapter as Given
+from everybyte.job import Train
+from everybyte.layers.adapters import SIZES, WRITERS
+from everybyte.layers.network import Network
+from everybyte.layers.prompts import PROMPTS
+from everybyte.layers.setup import Adapter, Kernels, Setup
+from everybyte.models.count import declared
+from everybyte.rules.adapted import adapted
+from everybyte.rules.choices import Choices, versions
+
+NORMS = "ln-tuning"
+"""Trains a copy of each norm that is named, and no adapter."""
+KINDS = (*(kind for kind in WRITERS if kind not in ("rslora", "qlora")), *PROMPTS, "prefix", NORMS)
+
+RANKS = {"vera": 256, "miss": 64, "bone": 64, "randlora": 32, "shira": 32, "delora": 8, "gralora": 32, "hra": 8, "vblora": 4, "tinylora": 2, "adalora": 12}
+"""peft's default rank, where it is not LoRA's."""
+WITHOUT_RANK = (*PROMPTS, "prefix", "ia3", "fourierft", "waveft", "oft", "boft", "c3a", "road", "osf")
+
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "fourierft": ("n_frequency",), "waveft": ("n_frequency",), "lokr": ("decompose_factor", "decompose_both"), "tinylora": ("u",),
+    "vblora": ("num_vectors", "vector_length", "topk"), "oft": ("oft_block_size",), "boft": ("boft_block_size", "boft_n_butterfly_factor"),
+    "c3a": ("block_size",), "gralora": ("gralora_k",), "prefix": ("num_virtual_tokens",), "prompt": ("num_virtual_tokens",),
+    "p-tuning": ("num_virtual_tokens", "encoder_hidden_size"), "multitask-prompt": ("num_virtual_tokens", "num_tasks", "num_ranks"),
+    "cpt": ("num_virtual_tokens",),
+}  # fmt: skip
+"""Keys of train.extra that a kind reads, by peft's names."""
+FEEDFORWARD = ("down_proj", "fc2", "dense_4h_to_h", "c_proj", "wo")
+"""Layers whose input (IA)³ scales where the job names none (peft utils/constants.py)."""
+
+
+def adapter_of(train: Train, network: Network, framework: str, usual: Adapter, choices: Choices) -> Adapter | None:
+    """The adapter, or None where none is trained; `usual` has the framework's defaults. Raises Unsupported for a kind that is not known."""
+    given = train.adapter
+    if given is None or given.kind == NORMS:
+        return None
+    kind = choices.pick("train.adapter.kind", given.kind, "lora", inferred("an adapter without kind"))
+    if kind not in KINDS:
+        raise Unsupported("train.adapter.kind", f"{kind!r} is not answered by {framework} yet; answered are {', '.join(KINDS)}")
+    if kind in SIZES:
+        choices.assume(f"{kind} keeps a copy of its input and its own result in the adapter's type; its parameters are exact")
+    listed = given.targets
+    targets = ("*",) if listed == "all-linear" else (tuple(listed) if listed is not None else usual.targets)
+    choices.note("train.adapter.targets", listed or list(targets), "given" if listed is not None else default_of(framework))
+    word = choices.pick("train.adapter.dtype", given.dtype, usual.dtype.name, default_of(framework))
+    extra = train.extra or {}
+    rate = choices.pick("train.extra.lora_dropout", extra.get("lora_dropout"), usual.dropout, default_of(framework))
+    if not isinstance(rate, int | float) or not 0 <= rate <= 1:
+        raise BadInput("train.extra.lora_dropout", f"must be a rate from 0 to 1, not {rate!r}")
+    found = Adapter(kind, given.rank or 0, targets, dtype(word, "train.adapter.dtype"), float(rate), _options(kind, extra, train), _feedforward(kind, extra))
+    return _with_rank(found, given, network, framework, usual, choices)
+
+
+def _options(kind: str, extra: dict[str, Any], train: Train) -> tuple[tuple[str, int], ...]:
+    """The settings that only this kind has."""
+    found = []
+    for key in OPTIONS.get(kind, ()):
+        value = extra.get(key)
+        if value is None:
+            continue
+        if not isinstance(value, int) or value < -1 or value > 10**9:
+            raise BadInput(f"train.extra.{key}", f"must be a whole number, not {value!r}")
+        found.append((key, int(value)))
+    if kind == "adalora" and versions(train.version).get("peft", (0, 21)) < (0, 20):
+        # the rank's own number asks for a gradient in newer releases alone
+        found.append(("ranknum", 0))
+    return tuple(found)
+
+
+def _feedforward(kind: str, extra: dict[str, Any]) -> tuple[str, ...]:
+    listed = extra.get("feedforward_modules")
+    if kind != "ia3":
+        return ()
+    return tuple(map(str, listed)) if isinstance(listed, list | tuple) else FEEDFORWARD
+
+
+def _with_rank(adapter: Adapter, given: Given, network: Network, framework: str, usual: Adapter, choices: Choices) -> Adapter:
+    """The rank: given, or what the printed number of trained parameters says, or the default of the kind."""
+    if given.rank is None and given.trainable_params and adapter.kind not in (*PROMPTS, "prefix"):
+        one = trained_count(network, replace(adapter, rank=1))
+        rank, rest = divmod(given.trainable_params, max(one, 1))
+        if rank and not rest and one != trained_count(network, replace(adapter, rank=2)):
+            choices.note("train.adapter.rank", rank, inferred("train.adapter.trainable_params"))
+            return replace(adapter, rank=rank)
+    if adapter.kind in WITHOUT_RANK:
+        return adapter
+    return replace(adapter, rank=choices.pick("train.adapter.rank", given.rank, RANKS.get(adapter.kind, usual.rank), default_of(framework)))
+
+
+def trained_count(network: Network, adapter: Adapter) -> int:
+    """Numbers that an adapter trains on a network."""
+    setup = Setup(trainable=(), adapter=adapter, kernels=Kernels(loss="logits"))
+    rows = declared(adapted(network, setup), setup)
+    return sum(row.copies * row.parameter.numel for row in rows if row.parameter.trainable)
+
+
+def trainable_of(train: Train) -> tuple[str, ...]:
+    """Patterns of the base's parameters that are trained: all of them, or beside an adapter the modules that are saved whole."""
+    given = train.adapter
+    if given is None:
+        return ("*",)
+    names = [*(given.modules_to_save or ())]
+    if given.kind == NORMS:
+        names += [name for name in (given.targets or ()) if given.targets != "all-linear"]
+        if not names:
+            names = ["*norm", "ln_*"]
+    return tuple(pattern for name in names for pattern in (f"{name}.*", f"*.{name}.*"))
+
+
+def frozen_of(train: Train) -> tuple[str, ...]:
+    """Patterns of the parameters that `freeze` names, by any part of their name."""
+    return tuple(pattern for name in train.freeze or () for pattern in (name, f"{name}.*", f"*.{name}", f"*.{name}.*"))
+
+
+PREPARED = ("nf4", "fp4", "int8")
+"""bitsandbytes formats: peft's preparation leaves other packed models as they are."""
+
+
+def prepared_types(train: Train, keeps: str, choices: Choices) -> tuple[DType | None, DType | None]:
+    """(norms, embedding and head): fp32 where k-bit preparation leaves them so; None: the type of the other weights.
+
+    peft.prepare_model_for_kbit_training turns every 16-bit parameter that is not packed into fp32. `keeps` says what a framework leaves of
+    that: `all`; `norms` (trl peft_module_casting_to_bf16 turns embedding and head back); `none` (axolotl turns the norms back as well).
+    """
+    given = train.quantization
+    if given is None or not given.kbit_prep or given.format not in PREPARED or keeps == "none":
+        return None, None
+    choices.note("train.quantization.kbit_prep", True, "given")
+    return FP32, FP32 if keeps == "all" else None
+
+
+def prepared_by_trl(train: Train) -> str:
+    """trl turns embedding and head back to bf16 for 4-bit bases that are trained in bf16."""
+    half = (train.precision or "bf16").startswith("bf16") or (train.dtypes is not None and train.dtypes.compute == BF16.name)
+    four = train.quantization is not None and train.quantization.format in ("nf4", "fp4")
+    return "norms" if half and four else "all"
