@@ -22,6 +22,7 @@ SERVE: dict[str, str] = {"transformers": "transformers"}
 
 def folder_of(job: Job) -> tuple[str, str]:
     """(`train` or `serve`, folder) of a job. Raises Unsupported for a framework or engine that is not answered yet."""
+    name: str
     if job.train is not None:
         section, name, table, path = "train", job.train.framework or "pytorch", TRAIN, "train.framework"
     else:

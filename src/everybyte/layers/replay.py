@@ -281,13 +281,6 @@ def _letters(tape: Tape) -> tuple[tuple[str, int], ...]:
     return tuple(found.items())
 
 
-def _gradient_size(made: Made) -> Size:
-    """Bytes of the gradient of a weight."""
-    if made.into is not None:
-        return made.into.size
-    return made.size or ZERO
-
-
 def _replay_backward(
     tape: Tape,
     start: Value,
