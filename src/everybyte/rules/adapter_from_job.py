@@ -57,7 +57,11 @@ def adapter_of(train: Train, network: Network, framework: str, usual: Adapter, c
     if not isinstance(rate, int | float) or not 0 <= rate <= 1:
         raise BadInput("train.extra.lora_dropout", f"must be a rate from 0 to 1, not {rate!r}")
     found = Adapter(kind, given.rank or 0, targets, dtype(word, "train.adapter.dtype"), float(rate), _options(kind, extra, train), _feedforward(kind, extra))
-    return _with_rank(found, given, network, framework, usual, choices)
+    found = _with_rank(found, given, network, framework, usual, choices)
+    printed, ours = given.trainable_params, trained_count(network, found) if given.trainable_params and not given.modules_to_save else None
+    if ours is not None and ours != printed:
+        choices.warn(f"train.adapter.trainable_params: the run printed {printed:,}; these adapters on this model have {ours:,}")
+    return found
 
 
 def _options(kind: str, extra: dict[str, Any], train: Train) -> tuple[tuple[str, int], ...]:

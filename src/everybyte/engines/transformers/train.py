@@ -58,7 +58,7 @@ def defaults(train: Train, network: Network) -> Defaults:
     version = versions(train.version).get("transformers", LATEST)
     name = "transformers " + ".".join(str(n) for n in version[:2])
     # from_pretrained loads the checkpoint's own type since v5 and fp32 before; TrainingArguments.bf16 is off
-    base = Defaults(name, micro_batch=8, precision="bf16" if version >= (5, 0) else "fp32", loss=loss, input_grads=True)
+    base = Defaults(name, micro_batch=8, precision="bf16" if version >= (5, 0) else "fp32", loss=loss, input_grads=True, kbit_keeps=kbit_keeps)
     # modeling_utils.gradient_checkpointing_enable: use_reentrant True until v5
     base = replace(base, reentrant=version < (5, 0), impl="fused" if version >= (4, 56) else "foreach")
     if train.framework == "trl":
