@@ -11,7 +11,7 @@ from rich.text import Text
 from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.report.bar import bar
 from everybyte.report.columns import Cell, columns, wrap
-from everybyte.report.sums import Group, by_category, needed, place
+from everybyte.report.sums import Group, by_category, needed, places
 from everybyte.report.words import CATEGORY_STYLE, COUNTS, FIGURE_MEANING, TORCH_FIGURES, amount, count, short_size, spoken
 
 MOST_PLACES = 3
@@ -142,8 +142,9 @@ def categories(rank: RankAnswer, unit: str, width: int) -> Text:
 
 
 def _places(group: Group, unit: str) -> str:
-    shown = [f"{place(entry)} {amount(entry.bytes, unit)}" for entry in group.entries[:MOST_PLACES]]
-    more = len(group.entries) - MOST_PLACES
+    found = places(group.entries)
+    shown = [f"{name} {amount(size, unit)}" for name, size in found[:MOST_PLACES]]
+    more = len(found) - MOST_PLACES
     return " · ".join([*shown, f"{more} more"] if more > 0 else shown)
 
 
