@@ -136,10 +136,10 @@ def prepared_types(train: Train, keeps: str, choices: Choices) -> tuple[DType | 
     that: `all`; `norms` (trl peft_module_casting_to_bf16 turns embedding and head back); `none` (axolotl turns the norms back as well).
     """
     given = train.quantization
-    if given is None or not given.kbit_prep or given.format not in PREPARED or keeps == "none":
+    if given is None or given.format not in PREPARED or keeps == "none":
         return None, None
-    choices.note("train.quantization.kbit_prep", True, "given")
-    return FP32, FP32 if keeps == "all" else None
+    prepared = choices.pick("train.quantization.kbit_prep", given.kbit_prep, True, inferred("how peft's guides train a packed base"))
+    return (FP32, FP32 if keeps == "all" else None) if prepared else (None, None)
 
 
 def prepared_by_trl(train: Train) -> str:
