@@ -17,7 +17,7 @@ from everybyte.layers.setup import Adapter, AttentionKernel, Kernels, Packed, Se
 from everybyte.layers.size import Batch
 from everybyte.rules.adapter_from_job import adapter_of, frozen_of, prepared_types, trainable_of
 from everybyte.rules.choices import Choices
-from everybyte.rules.optimizer import PROJECTED, OptimizerPlan, named, rule
+from everybyte.rules.optimizer import BY_BLOCK, PROJECTED, OptimizerPlan, named, rule
 from everybyte.rules.recipe import Recipe, RecomputePlan
 
 ATTENTION: dict[str, AttentionKernel] = {"eager": "eager", "unfused": "eager", "sdpa": "sdpa", "flash2": "flash", "flash3": "flash", "flex": "flash"}
@@ -35,6 +35,7 @@ class Defaults:
     """As it is written in origins: `transformers 5.24`."""
     micro_batch: int = 1
     seq_len: int = 2048
+    grad_accum: int = 1
     precision: str = "bf16"
     attention: str = "sdpa"
     recompute: str = "none"
@@ -75,8 +76,10 @@ def recipe_of(train: Train, network: Network, defaults: Defaults, choices: Choic
         input_grads=recompute.mode == "reentrant" or (recompute.mode != "none" and defaults.input_grads),
     )  # fmt: skip
     optimizer = optimizer_of(train, defaults, choices, master, state)
+    if optimizer.by_block:
+        setup = replace(setup, frozen=(*setup.frozen, *OUTER_NAMES))
     keeps_zeroed = train.zero_grad_set_to_none is False
-    accumulates = choices.pick("train.grad_accum", train.grad_accum, 1, default_of(defaults.framework)) > 1
+    accumulates = choices.pick("train.grad_accum", train.grad_accum, defaults.grad_accum, default_of(defaults.framework)) > 1
     return Recipe(
         setup=setup, batch=batch, optimizer=optimizer, recompute=recompute, gradient=gradient, stream=weights,
         gradients_live="never" if optimizer.in_backward else ("always" if accumulates or keeps_zeroed else "backward"),
@@ -194,12 +197,17 @@ def optimizer_of(train: Train, defaults: Defaults, choices: Choices, master: DTy
     impl = choices.pick("train.optimizer.impl", asked, usual if form.foreach is not None or usual == "fused" else "for-loop", origin)
     quantised = key.endswith(("8bit", "4bit", "fp8"))
     kind = state if quantised or given.state_dtype is None else dtype(given.state_dtype, "train.optimizer.state_dtype")
+    if key == BY_BLOCK:
+        master = FP32
+        choices.assume("one block is trained at a time, the first: backward passes through all others; the outer tensors stay frozen")
     rank = given.rank or (PROJECTED[key].rank if key in PROJECTED else None)
     if found.paged:
         choices.warn("paged optimizer states are managed memory: they are not in the figures of PyTorch's allocator and may leave the device")
     return OptimizerPlan(key, impl, kind, master, rank, paged=found.paged, in_backward=bool(given.in_backward) or found.in_backward)
 
 
+OUTER_NAMES = ("lm_head.*", "embed_out.*", "score.*")
+"""The head's parameters, which a step on one block leaves alone."""
 STATE_BITS = {"int8": 8, "int4": 4}
 """state_dtype -> bits of quantised states."""
 
