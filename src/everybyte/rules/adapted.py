@@ -1,15 +1,17 @@
-"""A network with the parts that its adapters have once for all layers: virtual tokens, shared banks and bases."""
+"""A network as a recipe trains it: with what its adapters have once for all layers, or with one block at a time."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from everybyte.basics.errors import Unsupported
 from everybyte.layers.network import Network
 from everybyte.layers.prompts import PROMPTS, AdaptedStem
 from everybyte.layers.setup import Adapter, Setup
 from everybyte.layers.size import elements
+from everybyte.layers.tape import Tape, Value
 from everybyte.models.count import declared
 from everybyte.rules.cache import stores
 
@@ -48,3 +50,30 @@ def widest(network: Network, adapter: Adapter) -> tuple[int, int, int]:
         max((o for _, o in sizes), default=0),
         max((min(pair) for pair in sizes), default=0),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """A layer whose base is not trained in this step, though the recipe trains others."""
+
+    layer: Any
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """As the layer does."""
+        setup = t.setup
+        t.setup = replace(setup, trainable=())
+        out: Value = self.layer.forward(t, x)
+        t.setup = setup
+        return out
+
+
+@lru_cache(maxsize=256)
+def one_block(network: Network) -> Network:
+    """The network with its first block alone to be trained: backward then passes through all the others."""
+    first, *others = network.runs
+    runs = [replace(first, count=1)]
+    if first.count > 1:
+        runs.append(replace(first, first=first.first + 1, count=first.count - 1, layer=Frozen(first.layer)))
+    runs += [replace(run, layer=Frozen(run.layer)) for run in others]
+    stem, tail = (None if part is None else Frozen(part) for part in (network.stem, network.tail))
+    return replace(network, runs=tuple(runs), stem=stem, tail=tail)

@@ -206,7 +206,7 @@ def optimizer_of(train: Train, defaults: Defaults, choices: Choices, master: DTy
     return OptimizerPlan(key, impl, kind, master, rank, paged=found.paged, in_backward=bool(given.in_backward) or found.in_backward)
 
 
-OUTER_NAMES = ("lm_head.*", "embed_out.*", "score.*")
+OUTER_NAMES = ("*lm_head.*", "*embed_out.*", "*score.*")
 """The head's parameters, which a step on one block leaves alone."""
 STATE_BITS = {"int8": 8, "int4": 4}
 """state_dtype -> bits of quantised states."""

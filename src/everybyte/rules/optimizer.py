@@ -32,6 +32,7 @@ class Tensor(NamedTuple):
 
     shape: Shape
     dtype: DType
+    name: str = ""
 
     @property
     def nbytes(self) -> int:
@@ -97,6 +98,7 @@ LOW_RANK = Citation("Zhao et al. 2024 (GaLore), Zhu et al. 2024 (APOLLO): moment
 LOOP_ONE: Stages = ((1, 1),)
 ADAM_STEP: Stages = ((1, 2),)
 
+BY_BLOCK = "badam"
 RULES: dict[str, Rule] = {
     "none": Rule(moments(0), Citation("no optimizer")),
     "sgd": Rule(moments(0), _torch("sgd.py"), foreach=0, fused=True),
@@ -124,6 +126,7 @@ RULES: dict[str, Rule] = {
     "grokadamw": Rule(moments(3), Citation("GrokAdamW: two moments and the slow gradient"), loop=ADAM_STEP),
     "schedule-free": Rule(moments(2), Citation("Defazio et al. 2024: z and the second moment"), foreach=1, loop=LOOP_ONE),
     "schedule-free-sgd": Rule(moments(1), Citation("Defazio et al. 2024: z"), foreach=0),
+    BY_BLOCK: Rule(moments(2), Citation("Luo et al. 2024 (BAdam): AdamW in fp32 on one block at a time"), foreach=1, loop=ADAM_STEP),
     "lomo": Rule(moments(0), Citation("Lv et al. 2023: the update is fused into backward")),
     "adalomo": Rule(factored(wide=True), Citation("Lv et al. 2023 (AdaLomo): factored second moments"), loop=((0, 2),), wide_loop=((0, 4),)),
     "adamw-8bit": Rule(blockwise(1, 1), BNB),
@@ -150,12 +153,17 @@ class Projection(NamedTuple):
     keeps_projector: bool
     rank: int
     """Where the job names none."""
+    outer: str = "adamw"
+    """The rule of the tensors outside the blocks."""
 
 
 PROJECTED: dict[str, Projection] = {
-    "galore": Projection(moments(2), True, 128), "galore-8bit": Projection(blockwise(1, 1), True, 128),
-    "galore-adafactor": Projection(factored(), True, 128), "apollo": Projection(moments(2), False, 128), "apollo-mini": Projection(moments(2), False, 1),
-}  # fmt: skip
+    "galore": Projection(moments(2), True, 128),
+    "galore-8bit": Projection(blockwise(1, 1), True, 128, "adamw-8bit"),
+    "galore-adafactor": Projection(factored(), True, 128, "adafactor-hf"),
+    "apollo": Projection(moments(2), False, 128),
+    "apollo-mini": Projection(moments(2), False, 1),
+}
 
 QUANTISED = {
     (8, "bitsandbytes"): {"adam": "adamw-8bit", "adamw": "adamw-8bit", "lion": "lion-8bit", "rmsprop": "rmsprop-8bit", "galore": "galore-8bit"},
@@ -186,7 +194,7 @@ def named(name: str, *, bits: int | None = None, paged: bool = False, library: s
 def rule(key: str, rank: int | None = None) -> Rule:
     """The rule behind a key of RULES or PROJECTED."""
     if key in PROJECTED:
-        moment, keep, usual = PROJECTED[key]
+        moment, keep, usual, _ = PROJECTED[key]
         state = projected(rank or usual, moment, keep_projector=keep)
         return Rule(state, LOW_RANK, loop=() if keep else LOOP_ONE, working=decomposed if keep else None)
     return RULES[key]
@@ -216,6 +224,11 @@ class OptimizerPlan:
     in_backward: bool = False
 
     @property
+    def by_block(self) -> bool:
+        """One block is trained at a time, with a master copy."""
+        return self.name == BY_BLOCK
+
+    @property
     def rule(self) -> Rule:
         """State and temporaries."""
         return rule(self.name, self.rank)
@@ -224,8 +237,9 @@ class OptimizerPlan:
         """The rule of the parameter `name`: projected and orthogonalised steps leave the tensors outside the blocks to AdamW."""
         if self.name not in PROJECTED and self.name != "muon":
             return self.rule
+        other = PROJECTED[self.name].outer if self.name in PROJECTED else "adamw"
         outer = any(part in OUTER or part.startswith("embed") or part.endswith("embeddings") for part in name.split("."))
-        return RULES["adamw"] if outer else self.rule
+        return RULES[other] if outer else self.rule
 
     def state_tensors(self, shape: Shape, weight: DType, name: str = "") -> tuple[int, ...]:
         """Bytes of each state tensor of one trained tensor that the allocator serves; its master copy left out."""
@@ -258,10 +272,11 @@ class OptimizerPlan:
         if self.impl == "foreach" and found.foreach is not None and not self.in_backward:
             return _multi_tensor(found, total, max(tensors, key=lambda t: t.nbytes))
         pairs = zip((None, *tensors[:-1]), tensors, strict=True)
-        return max((self._one(found, before, tensor) for before, tensor in pairs), key=lambda t: t.nbytes)
+        return max((self._one(before, tensor) for before, tensor in pairs), key=lambda t: t.nbytes)
 
-    def _one(self, found: Rule, before: Tensor | None, tensor: Tensor) -> Temporary:
+    def _one(self, before: Tensor | None, tensor: Tensor) -> Temporary:
         """Temporaries while one tensor is stepped: w its bytes, v those of the tensor before."""
+        found = self.of(tensor.name)
         if found.working is not None:
             return found.working(tensor)
         v = before.nbytes if before is not None and not self.in_backward else 0

@@ -138,7 +138,7 @@ def trained(network: Network, setup: Setup, gradient: DType | None, stepped: DTy
         numel += one * copies
         weights += round_up(kind.nbytes(one), 512) * copies
         gradients += round_up((gradient or p.dtype).nbytes(one), 512) * copies
-        parts.setdefault(row.part, (row.copies, []))[1].extend([Tensor(shape(p), kind)] * min(p.count, 2))
+        parts.setdefault(row.part, (row.copies, []))[1].extend([Tensor(shape(p), kind, p.name)] * min(p.count, 2))
         largest_gradient = max(largest_gradient, round_up((gradient or p.dtype).nbytes(one), 512))
     order = tuple(tensor for copies, tensors in parts.values() for tensor in tensors * min(copies, 2))
     return Trained(numel, weights, gradients, largest_gradient, order)

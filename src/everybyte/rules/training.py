@@ -9,7 +9,7 @@ from everybyte.layers.network import Network
 from everybyte.ledger.build import Line, build, plain
 from everybyte.ledger.entry import Phase
 from everybyte.ledger.ledger import Ledger
-from everybyte.rules.adapted import adapted
+from everybyte.rules.adapted import adapted, one_block
 from everybyte.rules.overhead import workspace_line
 from everybyte.rules.recipe import Recipe
 from everybyte.rules.static import gradient_lines, state_lines, trained, weight_lines
@@ -112,5 +112,5 @@ class Training:
 
 def training(network: Network, recipe: Recipe, compute_capability: str, extra: tuple[Line, ...] = ()) -> Training:
     """A training step of `recipe` on a device."""
-    network = adapted(network, recipe.setup)
+    network = adapted(one_block(network) if recipe.optimizer.by_block else network, recipe.setup)
     return Training(network, recipe, compute_capability, Course(network, recipe), extra)
