@@ -15,6 +15,8 @@ from everybyte.layers.network import Network, hidden_dims, write
 from everybyte.layers.setup import Kernels, Setup
 from everybyte.layers.size import Batch, Point
 
+torch.set_num_threads(1)  # tensors are small, and threads wait for one another longer than they work
+
 Kept = dict[tuple[tuple[int, ...], str], int]
 
 
@@ -50,6 +52,7 @@ def kept_by(model: torch.nn.Module, ids: torch.Tensor, amp: bool, **inputs: Any)
 def layer_bytes(make: Callable[[int], torch.nn.Module], b: int, s: int, amp: bool = False, period: int = 1) -> tuple[int, Kept]:
     """Bytes that `period` more layers keep, and how much of it by shape and type. `make(layers)` gives the model."""
     totals, shapes = [], []
+    gc.freeze()  # collections look at what the test makes alone
     for layers in (period, 2 * period):
         torch.manual_seed(0)
         model = make(layers)

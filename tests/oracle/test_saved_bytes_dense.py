@@ -15,7 +15,6 @@ ONE = Shape(b=1, s=24, h=64, a=4, k=1, d=32, f=144)
 CASES = [(family, attention) for family, kind in FAMILIES.items() for attention in ("eager", "sdpa") if attention == "eager" or kind.sdpa]
 
 
-
 def recorded() -> list[tuple[str, str, bool, Shape, int]]:
     """Measurements in a file: family, kernel, autocast, shape, bytes."""
     with (Path(__file__).parent / "data" / "saved_bytes.csv").open() as file:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
-from typing import Any
+from typing import Any, Literal
 
 from everybyte.basics.dtypes import FP32
 from everybyte.layers import ops
@@ -44,6 +43,10 @@ class Attention:
     """The turned part is joined again while heads are side by side in every token (GPT-J)."""
     rope_tables: Literal["", "layer", "call"] = ""
     """cos and sin are stretched once for q and k of every layer (GLM), or for each of them (GPT-J), and kept; else made once for all layers."""
+    rope_inline: bool = False
+    """The parts that turn and those that do not are local variables of the attention (Phi, StableLM)."""
+    rope_back: bool = False
+    """What positions are applied to is cast back to the type that it had (OLMo)."""
     rope_wide: bool = False
     """Positions are applied in fp32 and the result is cast back (Cohere)."""
     qk_norm: str = ""
@@ -143,9 +146,8 @@ class Attention:
         """The mask of the blocks of keys that each query head looks at."""
         if self.indexer is None:
             return None
-        with t.scope("indexer", x):
-            with t.silence():
-                chosen = self.indexer.forward(t, x)
+        with t.scope("indexer", x), t.silence():
+            chosen = self.indexer.forward(t, x)
         mask = t.new("attention mask", (Dim("a", self.heads), SCORES), x.dtype, False)
         t.step("attention mask", (chosen,), (mask,))
         return mask
@@ -158,13 +160,25 @@ class Attention:
                 tables = stretched(t, self.rotary_dim, table_dtype(t, x))
             letter = Dim("a" if heads == self.heads else "k", heads)
             return partial_rotary(t, x, letter, self.head_dim, self.rotary_dim, by_token=self.rope_by_token, tables=tables)
-        return rotary(t, x, wide=self.rope_wide, tables=tables)
+        return rotary(t, x, tables=tables)
 
     def _turn(self, t: Tape, q: Value, k: Value) -> tuple[Value, Value]:
-        if self.rope_tables != "layer":
-            return self._positions(t, q, self.heads), self._positions(t, k, self.kv_heads)
-        tables = stretched(t, self.rotary_dim or self.head_dim, FP32 if self.rope_wide else table_dtype(t, q))
-        return self._positions(t, q, self.heads, tables), self._positions(t, k, self.kv_heads, tables)
+        """Applies positions to q and k, which the caller holds as long as that takes."""
+        if self.rope_inline:
+            t.hold(q, k)
+        with t.scope("", q, k):
+            arrived = q.dtype
+            tables = None
+            if self.rope_tables == "layer":
+                tables = stretched(t, self.rotary_dim or self.head_dim, FP32 if self.rope_wide else table_dtype(t, q))
+            if self.rope_wide:
+                q, k = ops.cast(t, q, FP32), ops.cast(t, k, FP32)
+                t.hold(q, k)
+            q, k = self._positions(t, q, self.heads, tables), self._positions(t, k, self.kv_heads, tables)
+            if self.rope_wide or self.rope_back:
+                t.hold(q, k)
+                q, k = ops.cast(t, q, arrived), ops.cast(t, k, arrived)
+        return q, k
 
     def _norms(self, t: Tape, q: Value, k: Value) -> tuple[Value, Value]:
         if not self.qk_norm:

@@ -114,7 +114,7 @@ class DeltaRule:
         decay = ops.contiguous(t, decay)
         q, k = (l2norm(t, ops.view(x, (*rows, heads, Dim("d_k", self.key_dim)))) for x in (q, k))
         q = ops.scale(t, q)
-        q, k, v, beta, decay = (pad(t, x, (padded, *x.dims[len(rows):])) for x in (q, k, v, beta, decay))
+        q, k, v, beta, decay = (pad(t, x, (padded, *x.dims[len(rows) :])) for x in (q, k, v, beta, decay))
         v_beta, k_beta = ops.mul(t, v, beta), ops.mul(t, k, beta)
         summed = ops.unary(t, "cumsum", decay, keeps="nothing")
         pairs = (padded, heads, Dim("l", CHUNK))

@@ -53,6 +53,8 @@ class Mamba1:
     def _norm(self, t: Tape, x: Value, leaf: str) -> Value:
         if not self.norms:
             return x
+        if self.norms == "plain":  # ones that only a kernel reads
+            t.buffer(f"{leaf}.weight", (x.dims[-1],), t.setup.weights)
         return rms_norm(t, x, leaf, style="llama" if self.norms == "weighted" else "plain")
 
     def _scan(self, t: Tape, u: Value, shift: Value, dt: Value, decay: Value, b: Value, c: Value, gate: Value) -> Value:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -154,8 +153,7 @@ class ChunkScan:
         return einsum(t, scores, x, x.dims)
 
     def _between(self, t: Tape, x: Value, a: Value, b: Value, c: Value) -> Value:
-        chunks, heads = _chunks(self.chunk), Dim("a", self.heads)
-        state: Dims = (chunks, x.dims[-1], Dim("N", self.state))
+        state: Dims = (_chunks(self.chunk), x.dims[-1], Dim("N", self.state))
         rest = ops.unary(t, "exp", ops.add(t, a, a), keeps="output")
         states = einsum(t, ops.mul(t, b, rest), x, state)
         states = self._carried(t, a, states)

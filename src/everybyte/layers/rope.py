@@ -7,13 +7,12 @@ from everybyte.layers import ops
 from everybyte.layers.size import QUERIES, Dim, Dims, Size
 from everybyte.layers.tape import Tape, Value
 
-
 Tables = tuple[Value, Value]
 """cos and sin."""
 
 
 def rotary(t: Tape, x: Value, *, wide: bool = False, tables: Tables | None = None) -> Value:
-    """All of every head turns. `wide`: x is turned into fp32 and the result back (Cohere)."""
+    """All of every head turns. `wide`: x is turned into fp32 and the result back (diffusers)."""
     if t.setup.kernels.rope == "fused":
         return ops.unary(t, "rope", x, keeps="nothing")
     if t.setup.kernels.rope == "pairs":
@@ -23,9 +22,7 @@ def rotary(t: Tape, x: Value, *, wide: bool = False, tables: Tables | None = Non
     return _turn(t, x, table_dtype(t, x), tables)
 
 
-def partial_rotary(
-    t: Tape, x: Value, heads: Dim, head_dim: int, turned: int, *, by_token: bool = False, tables: Tables | None = None
-) -> Value:
+def partial_rotary(t: Tape, x: Value, heads: Dim, head_dim: int, turned: int, *, by_token: bool = False, tables: Tables | None = None) -> Value:
     """Only the first `turned` numbers of every head turn; the rest is joined to them again (NeoX, Phi, GLM), even when nothing is left over.
 
     The result has its heads one after another, unless they are joined side by side in every token (`by_token`, GPT-J).

@@ -126,4 +126,3 @@ class Router:
         norm = t.new("norm", weights.dims[:-1], weights.dtype, weights.grad)
         t.step("norm", (weights,), (norm,), saved=(weights, norm))
         return ops.mul(t, weights, norm)
-

@@ -18,9 +18,7 @@ def build(c: Config) -> Network:
     hidden = c.integer("hidden_size")
     heads, kv_heads, head_dim = c.heads(hidden)
     bias = c.flag("attention_bias", default=False)
-    attention = Attention(
-        hidden, heads, kv_heads, head_dim, qkv_bias=bias, out_bias=bias, rotary_dim=head_dim // 2, dropout=c.number("attention_dropout")
-    )
+    attention = Attention(hidden, heads, kv_heads, head_dim, qkv_bias=bias, out_bias=bias, rotary_dim=head_dim // 2, dropout=c.number("attention_dropout"))
     mamba = mamba2(c)
     mlp = GatedMLP(hidden, c.integer("intermediate_size"), c.activation(), bias=c.flag("mlp_bias", default=False))
 

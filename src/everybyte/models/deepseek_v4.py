@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from everybyte.basics.errors import BadInput
 from everybyte.layers.compressed_attention import CompressedAttention, CompressedIndexer, Compressor
-from everybyte.layers.experts import GatedProduct, Experts, Gate
+from everybyte.layers.experts import Experts, Gate, GatedProduct
 from everybyte.layers.hyper import HyperBlock, HyperStem, HyperTail
 from everybyte.layers.moe import MoE
 from everybyte.layers.network import Embedding, Network, hidden_dims

@@ -79,9 +79,7 @@ def _moe(c: Config) -> MoE:
     hidden, (experts, top_k) = c.integer("hidden_size"), expert_counts(c)
     latent = c.integer("moe_latent_size", default=0, least=0)
     normalize = c.flag("norm_topk_prob", default=True)
-    router = Router(
-        experts, top_k, score="sigmoid", wide=True, normalize="epsilon" if normalize else "", scaled=True, correction="e_score_correction_bias"
-    )
+    router = Router(experts, top_k, score="sigmoid", wide=True, normalize="epsilon" if normalize else "", scaled=True, correction="e_score_correction_bias")
     routed = Experts(latent or hidden, c.integer("moe_intermediate_size"), experts, top_k, None, _activation(c))
     shared = PlainMLP(hidden, c.integer("moe_shared_expert_intermediate_size"), _activation(c), bias=c.flag("mlp_bias", default=False), names=NAMES)
     return MoE(hidden, router, routed, shared, latent=("fc1_latent_proj", "fc2_latent_proj") if latent else ("", ""))

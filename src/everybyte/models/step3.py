@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from everybyte.layers.attention import Attention
 from everybyte.layers.block import Block, Norm
-from everybyte.layers.experts import GatedProduct, Experts, Gate
+from everybyte.layers.experts import Experts, Gate, GatedProduct
 from everybyte.layers.moe import MoE
 from everybyte.layers.network import Network
 from everybyte.layers.router import Router
