@@ -10,13 +10,18 @@ from everybyte.basics.errors import BadInput
 
 LIMIT = 2**40
 """No dimension of a network is larger: a bigger number is a damaged or hostile file."""
-MOST_LAYERS = 10_000
-"""No network has more layers; they are listed one by one before equal ones are put together."""
-LAYER_COUNTS = frozenset({
-    "num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers", "depth", "num_single_layers",
-    "vt_num_hidden_layers", "layers_per_block",
-})  # fmt: skip
-"""Fields that count layers."""
+MOST = {
+    **dict.fromkeys((
+        "num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers", "depth",
+        "num_single_layers", "vt_num_hidden_layers",
+    ), 10_000),
+    **dict.fromkeys(("layers_per_block", "transformer_layers_per_block", "hc_sinkhorn_iters"), 100),
+    **dict.fromkeys((
+        "num_attention_heads", "n_head", "n_heads", "num_heads", "num_key_value_heads", "moe_num_experts", "num_experts", "num_local_experts",
+        "n_routed_experts",
+    ), 65_536),
+}  # fmt: skip
+"""Field -> a number that no network exceeds, for things that are written out one by one: layers, blocks, heads, experts."""
 
 
 def shorten(value: object) -> str:
@@ -72,9 +77,9 @@ class Config:
         value = self.fields[key]
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        most, named = (MOST_LAYERS, f"{MOST_LAYERS:,}") if key in LAYER_COUNTS else (LIMIT, "2^40")
+        most = MOST.get(key, LIMIT)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise BadInput(f"{self.path}.{key}", f"must be a whole number from {least:,} to {named}, not {shorten(value)}")
+            raise BadInput(f"{self.path}.{key}", f"must be a whole number from {least:,} to {'2^40' if most == LIMIT else f'{most:,}'}, not {shorten(value)}")
         return value
 
     def flag(self, key: str, default: bool) -> bool:

@@ -11,7 +11,7 @@ from everybyte.layers.network import Network, Run
 from everybyte.layers.size import TOKENS, Dim
 from everybyte.layers.unet import Cross, Level, UNet
 from everybyte.layers.vae import Decoder, Encoder, image_map
-from everybyte.models.config import Config
+from everybyte.models.config import Config, shorten
 
 ONLY: Mapping[str, Any] = {
     "mid_block_type": "UNetMidBlock2DCrossAttn", "resnet_time_scale_shift": "default", "act_fn": "silu", "dual_cross_attention": False,
@@ -20,6 +20,8 @@ ONLY: Mapping[str, Any] = {
     "num_class_embeds": None, "time_embedding_dim": None, "dropout": 0.0,
 }  # fmt: skip
 """Fields of a U-Net for which one value is supported."""
+MOST_EACH = 1000
+"""More heads or transformer blocks of a level are a damaged file."""
 
 
 def build(c: Config) -> Network:
@@ -85,8 +87,8 @@ def _each(c: Config, key: str, channels: tuple[int, ...], default: int) -> tuple
     """One number for every level, or a list of one each."""
     if isinstance(c.fields.get(key), list):
         listed = c.integers(key)
-        if len(listed) != len(channels) or min(listed) < 1:
-            raise BadInput(f"{c.path}.{key}", f"must be one positive number for each of the {len(channels)} levels, not {list(listed)!r}")
+        if len(listed) != len(channels) or not 1 <= min(listed) <= max(listed) <= MOST_EACH:
+            raise BadInput(f"{c.path}.{key}", f"must be one number from 1 to {MOST_EACH} for each of the {len(channels)} levels, not {shorten(list(listed))}")
         return listed
     return (c.integer(key, default=default),) * len(channels)
 
