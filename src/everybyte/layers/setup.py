@@ -6,7 +6,7 @@ nobody else asks which framework runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
@@ -131,6 +131,10 @@ class Setup:
     def trains(self, name: str) -> bool:
         """Whether the base parameter called `name` is trained."""
         return self.grad and _matches(name, self.trainable) and not _matches(name, self.frozen)
+
+    def of_blocks(self, path: str) -> Setup:
+        """The setup of blocks whose parameters are called `{path}.0...`: nothing of them is trained if their path is frozen."""
+        return replace(self, trainable=()) if self.frozen and _matches(path, self.frozen) else self
 
     def rate(self, model_rate: float) -> float:
         """The dropout rate that applies to a layer of the model."""

@@ -22,6 +22,8 @@ class Part(NamedTuple):
     dims: Dims
     """Shape of the hidden states that it is given."""
     tower: str = ""
+    path: str = ""
+    """Of blocks, what stands before their number in the names of parameters (`model.layers`)."""
 
 
 def parts(network: Network) -> Iterator[Part]:
@@ -31,14 +33,14 @@ def parts(network: Network) -> Iterator[Part]:
         if tower.stem is not None:
             yield Part(f"{tower.name}.stem", 1, tower.stem, tower.stem_dims or (TOKENS,), tower.name)
         for run in tower.runs:
-            yield Part(f"{tower.name}.{run.label}", run.count, run.layer, run.dims or dims, tower.name)
+            yield Part(f"{tower.name}.{run.label}", run.count, run.layer, run.dims or dims, tower.name, run.prefix)
         if tower.tail is not None:
             yield Part(f"{tower.name}.tail", 1, tower.tail, dims, tower.name)
     dims = hidden_dims(network.hidden)
     if network.stem is not None:
         yield Part("embed", 1, network.stem, network.stem_dims or (TOKENS,))
     for run in network.runs:
-        yield Part(run.label, run.count, run.layer, run.dims or dims)
+        yield Part(run.label, run.count, run.layer, run.dims or dims, path=run.prefix)
     if network.tail is not None:
         yield Part(network.tail_label, 1, network.tail, dims)
     if network.head is not None:
@@ -64,7 +66,7 @@ def declared(network: Network, setup: Setup = DECLARE) -> tuple[Declared, ...]:
     """All parameters and buffers of a network, tied ones left out."""
     rows = []
     for part in parts(network):
-        written = write(part.layer, setup, part.dims, BF16)
+        written = write(part.layer, setup.of_blocks(part.path), part.dims, BF16)
         rows += [Declared(part.label, part.copies, p, written.tally.letters) for p in written.parameters if not p.tied]
     return tuple(rows)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 from everybyte.basics.dtypes import BF16, FP32, DType, dtype
-from everybyte.basics.errors import BadInput, Unsupported
+from everybyte.basics.errors import BadInput, Unsupported, did_you_mean
 from everybyte.basics.origin import default_of, inferred
 from everybyte.job import Adapter as Given
 from everybyte.job import Train
@@ -14,7 +15,7 @@ from everybyte.layers.adapters import SIZES, WRITERS
 from everybyte.layers.network import Network
 from everybyte.layers.prompts import PROMPTS
 from everybyte.layers.setup import Adapter, Kernels, Setup
-from everybyte.models.count import declared
+from everybyte.models.count import declared, parts
 from everybyte.rules.adapted import adapted
 from everybyte.rules.choices import Choices, versions
 
@@ -120,9 +121,18 @@ def trainable_of(train: Train) -> tuple[str, ...]:
     return tuple(pattern for name in names for pattern in (f"{name}.*", f"*.{name}.*"))
 
 
-def frozen_of(train: Train) -> tuple[str, ...]:
-    """Patterns of the parameters that `freeze` names, by any part of their name."""
-    return tuple(pattern for name in train.freeze or () for pattern in (name, f"{name}.*", f"*.{name}", f"*.{name}.*"))
+def frozen_of(train: Train, network: Network) -> tuple[str, ...]:
+    """Patterns of the parameters that `freeze` names, by any part of their name or of the path of their blocks. Raises BadInput for a name that
+    no parameter has."""
+    patterns: list[str] = []
+    for name in train.freeze or ():
+        found = (name, f"{name}.*", f"*.{name}", f"*.{name}.*")
+        names = [*(row.parameter.name for row in declared(network)), *(part.path for part in parts(network))]
+        if not any(fnmatchcase(known, pattern) for known in names for pattern in found):
+            pieces = dict.fromkeys(piece for known in names for piece in known.split("."))
+            raise BadInput("train.freeze", f"no parameter of this model is called {name!r}{did_you_mean(name, pieces)}")
+        patterns += found
+    return tuple(patterns)
 
 
 PREPARED = ("nf4", "fp4", "int8")

@@ -37,6 +37,12 @@ def stores(network: Network) -> tuple[Store, ...]:
     return tuple(found)
 
 
+def passes_window(network: Network, tokens: int) -> bool:
+    """Whether sequences are so long that some layer's window cuts them off: transformers then makes a mask for it
+    (masking_utils.py _can_skip_causal_mask)."""
+    return any(0 < cache.window <= tokens for store in stores(network) for cache in store.caches)
+
+
 class Format(NamedTuple):
     """How cached numbers are stored: bytes of `elements` numbers for one sequence's part of one layer."""
 

@@ -16,6 +16,7 @@ from everybyte.layers.replay import Recompute
 from everybyte.layers.setup import Adapter, AttentionKernel, Kernels, Packed, Setup
 from everybyte.layers.size import Batch
 from everybyte.rules.adapter_from_job import adapter_of, frozen_of, prepared_types, trainable_of
+from everybyte.rules.cache import passes_window
 from everybyte.rules.choices import Choices
 from everybyte.rules.optimizer import BY_BLOCK, PROJECTED, OptimizerPlan, named, rule
 from everybyte.rules.recipe import Recipe, RecomputePlan
@@ -71,8 +72,9 @@ def recipe_of(train: Train, network: Network, defaults: Defaults, choices: Choic
     norms, outer = prepared_types(train, defaults.kbit_keeps(train), choices)
     recompute = recompute_of(train, defaults, choices)
     setup = Setup(
-        weights=weights, compute=compute, trainable=trainable_of(train), frozen=frozen_of(train), keeps_originals=train.adapter is not None,
-        adapter=adapter, packed=packed, norm_weights=norms, outer_weights=outer, kernels=kernels, single=batch.b == 1, dropout=train.dropout,
+        weights=weights, compute=compute, trainable=trainable_of(train), frozen=frozen_of(train, network), keeps_originals=train.adapter is not None,
+        adapter=adapter, packed=packed, norm_weights=norms, outer_weights=outer, kernels=kernels, single=batch.b == 1,
+        past_window=passes_window(network, batch.s), dropout=train.dropout,
         input_grads=recompute.mode == "reentrant" or (recompute.mode != "none" and defaults.input_grads),
     )  # fmt: skip
     optimizer = optimizer_of(train, defaults, choices, master, state)

@@ -71,7 +71,7 @@ def segments(network: Network, setup: Setup, recompute: RecomputePlan, stream: D
         is_block = part.label.rpartition(".")[2][:1].isdigit()
         for label, count, mode in _modes(part.label, part.copies, recompute if is_block else RecomputePlan()):
             flow = _append(
-                found, part.layer, setup, part.dims, flow, (label, count), mode, keeps,
+                found, part.layer, setup.of_blocks(part.path), part.dims, flow, (label, count), mode, keeps,
                 is_last=is_head and trains, is_batch=is_batch, offloads=recompute.in_flight is not None, tower=part.tower,
             )  # fmt: skip
         if part.label == "embed" and setup.input_grads:

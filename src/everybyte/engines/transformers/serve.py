@@ -15,7 +15,7 @@ from everybyte.layers.size import Batch
 from everybyte.models.source import checkpoint_of
 from everybyte.models.stored import PLAIN_ROUTERS
 from everybyte.rules.account import Account, Device, Rank
-from everybyte.rules.cache import Format, price
+from everybyte.rules.cache import Format, passes_window, price
 from everybyte.rules.choices import Choices, versions
 from everybyte.rules.generation import Generation
 from everybyte.rules.quantization import FORMATS
@@ -53,7 +53,8 @@ def account(job: Job, network: Network, device: Device) -> Account:
         choices.assume(f"the prompt has {context - new_tokens:,} tokens and generate() adds {new_tokens:,}; extra.new_tokens changes that")
     version = versions(serve.version).get("transformers", (5, 24))
     kernels = Kernels(attention=ATTENTION[attention], loss="logits" if one_pass else "last-logits", experts="grouped" if version >= (5, 0) else "loop")
-    setup = Setup(weights=weights, grad=False, trainable=(), packed=packed, kernels=kernels, single=sequences == 1)
+    past_window = passes_window(network, context)
+    setup = Setup(weights=weights, grad=False, trainable=(), packed=packed, kernels=kernels, single=sequences == 1, past_window=past_window)
     length = context if one_pass else context - new_tokens
     memory = encoder_tokens(network, extra)
     bill = Generation(
