@@ -11,7 +11,7 @@ import torch
 import transformers
 from saved_bytes import layer_bytes
 
-from everybyte.basics.dtypes import BF16, FP32
+from everybyte.basics.dtypes import BF16
 from everybyte.layers.network import Network, hidden_dims, write
 from everybyte.layers.setup import Adapter, Kernels, Setup
 from everybyte.layers.size import Batch, Point
@@ -202,3 +202,39 @@ def test_shared_bases_are_buffers_of_the_network() -> None:
         whole = with_shared(network(2), setup(ours))
         buffers = sum(d.parameter.numel for d in declared(whole, setup(ours)) if d.parameter.buffer and d.part == "embed")
         assert buffers == sum(real.values())
+
+
+def trained_base(*names: str) -> Setup:
+    """A frozen bf16 base of which whole modules are trained as copies."""
+    patterns = tuple(pattern for name in names for pattern in (f"{name}.*", f"*.{name}.*"))
+    return Setup(weights=BF16, trainable=patterns, keeps_originals=True, kernels=Kernels(device="cpu"))
+
+
+def test_tuned_norms_are_plain_norms_again() -> None:
+    """LN tuning: copies of the norms are trained, so that a layer keeps their normalised inputs; the originals stay."""
+    names = ("input_layernorm", "post_attention_layernorm", "norm")
+    make = adapted(lambda: peft.LNTuningConfig(target_modules=list(names), task_type="CAUSAL_LM"))
+    ours = trained_base(*names)
+    real, shapes = layer_bytes(make, B, S)
+    layer = network(1).runs[0].layer
+    assert write(layer, ours, hidden_dims(H), BF16).tally.kept_size.at(Point(Batch(B, S, S))) == real, shapes
+    assert numbers(make(2)) == counted(ours)
+
+
+def test_modules_that_are_saved_whole_exist_twice() -> None:
+    """modules_to_save: a trained copy beside the frozen original, in the type of the base."""
+    make = adapted(lora(target_modules=list(QV), modules_to_save=["embed_tokens", "lm_head"]))
+    base = trained_base("embed_tokens", "lm_head")
+    ours = Setup(weights=BF16, trainable=base.trainable, keeps_originals=True, adapter=Adapter("lora", 4, QV), kernels=base.kernels)
+    assert numbers(make(2)) == counted(ours)
+
+
+def numbers(model: torch.nn.Module) -> tuple[int, int]:
+    """(trained, all) parameters of a model."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad), sum(p.numel() for p in model.parameters())
+
+
+def counted(ours: Setup) -> tuple[int, int]:
+    """The same by our account."""
+    rows = [(d.copies * d.parameter.numel, d.parameter.trainable) for d in declared(network(2), ours) if not d.parameter.buffer]
+    return sum(n for n, trained in rows if trained), sum(n for n, _ in rows)

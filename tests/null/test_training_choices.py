@@ -1,0 +1,167 @@
+"""How the train section of a job becomes a recipe: masks, prepared bases, adapters, freezing, offloaded activations, steps in backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from everybyte import estimate
+from everybyte.basics.errors import BadInput, Unsupported
+from everybyte.ledger.answer import Answer
+
+MODEL = "meta-llama/Llama-3.2-1B"
+V, H, LAYERS = 128256, 2048, 16
+
+
+def answer(model: str = MODEL, **train: Any) -> Answer:
+    """The answer to a training job on one A100."""
+    filled = {"micro_batch": 1, "seq_len": 2048, "precision": "bf16", "framework": "pytorch", **train}
+    return estimate({"model": model, "hardware": {"gpu": "a100-80gb"}, "train": filled})
+
+
+def row(found: Answer, name: str) -> int:
+    """Bytes of the rows whose id starts with a name, in any phase."""
+    return sum({e.id: e.bytes for e in found.ranks[0].ledger if e.id.startswith(name)}.values())
+
+
+def peak(found: Answer) -> int:
+    """peak.allocated."""
+    return found.figures["peak.allocated"]
+
+
+def test_transformers_that_make_a_mask_need_more_with_sdpa() -> None:
+    """From 4.53.1 to 4.57 a plain loop without an attention mask gets one: keys and values are repeated, and each layer keeps a mask."""
+    plain, masked, later = (peak(answer(version=f"transformers {v}")) for v in ("4.53.0", "4.57.6", "5.1.0"))
+    repeated = 2 * 2 * (2048 - 512) * 2048 * LAYERS
+    masks = 2 * 2048 * 2048 * LAYERS
+    assert masked - plain == repeated + masks
+    assert later == plain
+
+
+def test_padded_batches_get_a_mask_too() -> None:
+    """train.extra.padded says that the attention mask has zeros."""
+    assert peak(answer(extra={"padded": True})) > peak(answer())
+    with pytest.raises(BadInput, match=r"train\.extra\.padded"):
+        answer(extra={"padded": 1})
+
+
+def test_emptying_the_cache_lowers_what_is_reserved() -> None:
+    """torch.cuda.empty_cache() between steps: each step starts without the pieces of the last."""
+    kept, emptied = (answer(micro_batch=4, seq_len=768, extra={"empty_cache": e}).figures for e in (False, True))
+    assert emptied["peak.allocated"] == kept["peak.allocated"]
+    assert emptied["peak.reserved"] < kept["peak.reserved"]
+
+
+LORA = {"kind": "lora", "rank": 8, "targets": ["q_proj", "v_proj"]}
+NF4 = {"format": "nf4", "double": True}
+
+
+def test_peft_prepares_everything_that_is_not_packed() -> None:
+    """In a plain loop embedding, head and norms of a packed base are fp32, unless the job says that it is not prepared."""
+    prepared, plain = (answer("meta-llama/Llama-2-7b-hf", adapter=LORA, quantization={**NF4, **more}) for more in ({}, {"kbit_prep": False}))
+    assert row(prepared, "weights/embed") == 2 * row(plain, "weights/embed")
+    assert row(prepared, "weights/head") == 2 * row(plain, "weights/head")
+
+
+@pytest.mark.parametrize(
+    ("framework", "version", "doubled"),
+    [("trl", None, False), ("transformers", "transformers 4.48.1, trl 0.13.0", False), ("axolotl", None, False), ("transformers", None, True)],
+)
+def test_frameworks_cast_some_of_it_back(framework: str, version: str | None, doubled: bool) -> None:
+    """trl and axolotl turn embedding and head back to bf16; the Trainer alone does not."""
+    more = {"version": version} if version else {}
+    found = answer("meta-llama/Llama-2-7b-hf", framework=framework, precision="bf16-mixed", dtypes={"weights": "bf16"}, attention="flash2",
+                   adapter=LORA, quantization={**NF4, "kbit_prep": True}, recompute="full", **more)  # fmt: skip
+    assert row(found, "weights/embed") == (4 if doubled else 2) * 32000 * 4096
+
+
+def test_gptq_bases_are_not_cast() -> None:
+    """peft's preparation leaves GPTQ models in 16 bit."""
+    found = answer("meta-llama/Llama-2-7b-hf", adapter=LORA, quantization={"format": "gptq", "kbit_prep": True})
+    assert row(found, "weights/embed") == 2 * 32000 * 4096
+
+
+def test_an_adapter_kind_reads_its_own_settings() -> None:
+    """Settings by peft's names change what is trained; wrong ones are refused with their key."""
+    small, large = (answer(adapter={"kind": "prompt"}, extra={"num_virtual_tokens": n}).model.trainable_params for n in (10, 20))
+    assert (small, large) == (10 * H, 20 * H)
+    with pytest.raises(BadInput, match=r"train\.extra\.num_virtual_tokens"):
+        answer(adapter={"kind": "prompt"}, extra={"num_virtual_tokens": "many"})
+
+
+def test_prefix_tuning_trains_keys_and_values_of_all_layers() -> None:
+    """v·L·2·K numbers."""
+    assert answer(adapter={"kind": "prefix"}, extra={"num_virtual_tokens": 20}).model.trainable_params == 20 * LAYERS * 2 * 512
+
+
+def test_the_rank_follows_from_the_printed_number() -> None:
+    """A rank that the job leaves out is worked out of trainable_params."""
+    adapter = {"kind": "lora", "targets": ["q_proj", "v_proj"], "trainable_params": LAYERS * 4 * (2 * H + H + 512)}
+    assert {s.key: s.value for s in answer(adapter=adapter).settings}["train.adapter.rank"] == 4
+
+
+def test_a_printed_number_that_does_not_fit_is_pointed_out() -> None:
+    """The answer counts what the job describes, and says that the run printed something else."""
+    assert any("trainable_params" in text for text in answer(adapter={**LORA, "trainable_params": 12345}).warnings)
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    """With what is answered."""
+    with pytest.raises(Unsupported, match=r"xlora.*answered are"):
+        answer(adapter={"kind": "xlora"})
+
+
+def test_freezing_takes_parameters_out_of_training() -> None:
+    """`freeze` names modules by any part of their names."""
+    whole, without = answer(recompute="full").model.trainable_params, answer(recompute="full", freeze=["embed_tokens", "mlp"]).model.trainable_params
+    assert whole - without == V * H + LAYERS * 3 * H * 8192
+
+
+def test_nothing_is_kept_below_the_first_trained_weight() -> None:
+    """With a frozen embedding the first block's input needs no gradient: its norm and its frozen projections keep nothing."""
+    found = answer(adapter=LORA)
+    first, others = row(found, "activations/layers.0/"), row(found, "activations/layers.1-15/")
+    assert first < others / 15
+
+
+TUNE: dict[str, Any] = {"framework": "torchtune", "compile": True, "attention": "flex", "recompute": "full", "micro_batch": 2}
+
+
+def test_offloaded_activations_leave_the_device() -> None:
+    """Of the kept inputs of all blocks at most three are on their way at once."""
+    stays, leaves = answer(**TUNE, adapter=LORA), answer(**TUNE, adapter=LORA, offload={"activations": "cpu"})
+    inputs = 2 * 2 * 2048 * H
+    assert (LAYERS - 3) * inputs <= peak(stays) - peak(leaves) <= LAYERS * inputs
+    with pytest.raises(Unsupported, match=r"train\.offload\.activations"):
+        answer(**{**TUNE, "recompute": "none"}, offload={"activations": "cpu"})
+
+
+def test_a_step_in_backward_frees_each_gradient() -> None:
+    """Only the largest gradient, the tied table's, stays."""
+    usual, fused = (answer(**TUNE, optimizer={"name": "adamw", "in_backward": b}) for b in (False, True))
+    assert row(usual, "gradients/layers") > 0
+    assert row(fused, "gradients/layers") == 0
+    assert peak(fused) < peak(usual)
+
+
+def test_paged_states_are_outside_the_allocator() -> None:
+    """A warning says so, and what is left of the states is their scales."""
+    found = answer(optimizer={"name": "paged_adamw_8bit"})
+    assert row(found, "optimizer/") < 0.05 * 2 * found.model.params
+    assert any("managed memory" in text for text in found.warnings)
+
+
+def test_badam_trains_one_block() -> None:
+    """States and master copies are those of the first block."""
+    found = answer(optimizer={"name": "badam"}, recompute="full")
+    assert found.model.trainable_params == 2 * H * H + 2 * H * 512 + 3 * H * 8192 + 2 * H
+
+
+def test_torchtunes_names_of_layers_are_understood() -> None:
+    """w1, w2, w3 and output_proj are gate, down, up and o_proj."""
+    theirs, ours = (
+        answer(**TUNE, adapter={"kind": "lora", "rank": 4, "targets": names}).model.trainable_params
+        for names in (["output_proj", "w1", "w2", "w3"], ["o_proj", "gate_proj", "down_proj", "up_proj"])
+    )
+    assert theirs == ours > 0
