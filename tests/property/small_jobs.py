@@ -64,7 +64,7 @@ def model(architecture: str, layers: int) -> dict[str, Any]:
 
 
 PRECISIONS = ("fp32", "bf16", "bf16-mixed", "bf16-master")
-FRAMEWORKS = ("pytorch", "transformers", "trl", "torchtune")
+FRAMEWORKS = ("pytorch", "transformers", "trl", "torchtune", "litgpt", "nanogpt")
 TARGETS = st.sampled_from(["all-linear", ["q_proj", "v_proj"], ["q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj", "gate_proj"]])
 OPTIMIZERS = ("adamw", "sgd", "sgd-momentum", "adafactor", "lion", "adamw-8bit", "rmsprop", "muon")
 
