@@ -1,8 +1,12 @@
-"""Flux and Stable Diffusion 3: diffusion transformers over image and text tokens (diffusers 0.42)."""
+"""Flux, Stable Diffusion 3 and CogVideoX: diffusion transformers over image (or video) and text tokens (diffusers 0.42)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from everybyte.basics.errors import Unsupported
+from everybyte.layers.cogvideo import VideoBlock, VideoStem, VideoTail
 from everybyte.layers.dit import ImageTail, JointStem
 from everybyte.layers.loss import RegressionHead
 from everybyte.layers.mmdit import DoubleBlock, JointAttention, LastDoubleBlock, SingleBlock
@@ -13,7 +17,7 @@ from everybyte.models.config import Config
 
 def build(c: Config) -> Network:
     """The network of a diffusers config.json of this family. Its tokens are those of the latent image, m those of the prompt."""
-    return _flux(c) if c.architecture == "FluxTransformer2DModel" else _sd3(c)
+    return {"FluxTransformer2DModel": _flux, "SD3Transformer2DModel": _sd3}.get(c.architecture, _cogvideo)(c)
 
 
 def _flux(c: Config) -> Network:
@@ -56,8 +60,30 @@ def _sd3(c: Config) -> Network:
     return _network(c, hidden, tuple(runs), stem, c.integer("out_channels", default=16) * patch**2, channels)
 
 
-def _network(c: Config, hidden: int, runs: tuple[Run, ...], stem: JointStem, out: int, channels: int) -> Network:
+def _cogvideo(c: Config) -> Network:
+    """Its tokens are the patches of all latent frames."""
+    for key in ("patch_size_t", "ofs_embed_dim"):
+        if c.has(key):
+            raise Unsupported(f"{c.path}.{key}", "CogVideoX 1.5 is not supported")
+    heads, head_dim = c.integer("num_attention_heads", default=30), c.integer("attention_head_dim", default=64)
+    hidden, time, patch = heads * head_dim, c.integer("time_embed_dim", default=512), c.integer("patch_size", default=2)
+    rope, affine = c.flag("use_rotary_positional_embeddings", default=False), c.flag("norm_elementwise_affine", default=True)
+    frames = (c.integer("sample_frames", default=49) - 1) // c.integer("temporal_compression_ratio", default=4) + 1
+    patches = (c.integer("sample_height", default=60) // patch) * (c.integer("sample_width", default=90) // patch) * frames
+    prompt = c.integer("max_text_seq_length", default=226)
+    block = VideoBlock(heads, head_dim, time, c.flag("attention_bias", default=True), rope, affine)
+    channels = c.integer("in_channels", default=16)
+    stem = VideoStem(
+        channels, patch, hidden, c.integer("text_embed_dim", default=4096), time, 0 if rope else prompt + patches, c.flag("patch_bias", default=True),
+    )  # fmt: skip
+    out = c.integer("out_channels", default=16) * patch**2
+    runs = (Run("transformer_blocks", 0, c.integer("num_layers", default=30), block, (JOINT_TOKENS, Dim("h", hidden))),)
+    network = _network(c, hidden, runs, stem, out, channels * patch**2, VideoTail(hidden, time, out, affine))
+    return replace(network, tokens=patches, memory_tokens=prompt)
+
+
+def _network(c: Config, hidden: int, runs: tuple[Run, ...], stem: Any, out: int, channels: int, tail: Any = None) -> Network:
     return Network(
-        c.name, c.architecture, hidden, 0, runs, stem, ImageTail(hidden, out), RegressionHead(out), dtype=c.dtype(),
+        c.name, c.architecture, hidden, 0, runs, stem, tail or ImageTail(hidden, out), RegressionHead(out), dtype=c.dtype(),
         stem_dims=(TOKENS, Dim("C·p²", channels)), head_dims=(TOKENS, Dim("C·p²", out)),
     )  # fmt: skip
