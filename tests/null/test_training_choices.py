@@ -12,6 +12,7 @@ from everybyte.ledger.answer import Answer
 
 MODEL = "meta-llama/Llama-3.2-1B"
 V, H, LAYERS = 128256, 2048, 16
+LORA = {"kind": "lora", "rank": 8, "targets": ["q_proj", "v_proj"]}
 
 
 def answer(model: str = MODEL, **train: Any) -> Answer:
@@ -53,7 +54,17 @@ def test_emptying_the_cache_lowers_what_is_reserved() -> None:
     assert emptied["peak.reserved"] < kept["peak.reserved"]
 
 
-LORA = {"kind": "lora", "rank": 8, "targets": ["q_proj", "v_proj"]}
+def test_a_loop_that_drops_the_output_needs_less() -> None:
+    """`loss = model(...).loss` frees the 16-bit logits before backward."""
+    assert peak(answer(adapter=LORA)) - peak(answer(adapter=LORA, extra={"keeps_outputs": False})) == 2 * 2048 * V
+
+
+def test_a_plain_loop_with_an_unknown_loss_is_refused() -> None:
+    """A chunked loss may be written in many ways."""
+    with pytest.raises(Unsupported, match=r"train\.loss\.kind"):
+        answer(loss={"kind": "chunked"})
+
+
 NF4 = {"format": "nf4", "double": True}
 
 

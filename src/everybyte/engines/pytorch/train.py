@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from everybyte.basics.errors import BadInput
+from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.job import Job, Train
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Kernels
@@ -16,12 +16,16 @@ from everybyte.rules.training import training
 
 
 def loss(train: Train, choices: Choices) -> str:
-    """The loop holds the model's output while backward runs, logits included."""
+    """The loop holds the model's output while backward runs, logits included, unless train.extra.keeps_outputs is false."""
     kind = train.loss.kind if train.loss else None
+    if kind not in (None, "standard", "fused-linear"):
+        raise Unsupported("train.loss.kind", f"{kind!r} is not answered for a plain loop, which may write it in many ways; standard and fused-linear are")
     if kind == "fused-linear":
         return "fused-linear"
     if "cut-cross-entropy" in (train.kernels or ()):
         return "cut"
+    if not says(train, "keeps_outputs", default=True):
+        return "hf"
     choices.assume("the loop keeps the model's output, with its logits, until backward has run")
     return "hf-outputs-alive"
 
@@ -32,7 +36,11 @@ MASK_WITHOUT_ONE = (4, 53, 1), (5, 0)
 sequences were packed (masking_utils.py find_packed_sequence_indices; from 5.0 only if they are)."""
 
 
-EXTRAS = {"padded": "batches have padding, so that SDPA gets a mask", "empty_cache": "the loop calls torch.cuda.empty_cache() between steps"}
+EXTRAS = {
+    "padded": "batches have padding, so that SDPA gets a mask",
+    "empty_cache": "the loop calls torch.cuda.empty_cache() between steps",
+    "keeps_outputs": "the model's output, logits included, is held while backward runs",
+}
 """Keys of train.extra that say more about the loop."""
 
 
@@ -43,9 +51,9 @@ def defaults(train: Train) -> Defaults:
     return replace(DEFAULTS, kernels=Kernels(masked=masked or says(train, "padded")))
 
 
-def says(train: Train, key: str) -> bool:
+def says(train: Train, key: str, *, default: bool = False) -> bool:
     """Whether train.extra sets one of EXTRAS."""
-    value = (train.extra or {}).get(key, False)
+    value = (train.extra or {}).get(key, default)
     if not isinstance(value, bool):
         raise BadInput(f"train.extra.{key}", f"must be true or false ({EXTRAS[key]}), not {value!r}")
     return value
