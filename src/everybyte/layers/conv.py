@@ -6,7 +6,7 @@ from math import prod
 
 from everybyte.basics.dtypes import FP32, INT64
 from everybyte.layers import ops
-from everybyte.layers.size import SEQUENCES, B, Dim, S, Size
+from everybyte.layers.size import SEQUENCES, ZERO, B, Dim, S, Size
 from everybyte.layers.tape import Tape, Value
 
 
@@ -32,8 +32,19 @@ def conv(
         x = ops.autocast(t, x)
         inputs = (x, weight) if shift is None else (x, weight, ops.autocast(t, shift))
         y = t.new("conv", (to or x.dims[0], width), x.dtype, any(v.grad for v in inputs))
-        t.step("conv", inputs, (y,), saved=(x, weight))
+        copies = _pixel_order(t, x, y)
+        t.step("conv", inputs, (y,), saved=(x, weight), scratch=copies, back_scratch=copies)
         return y
+
+
+def _pixel_order(t: Tape, x: Value, y: Value) -> Size:
+    """Workspace of a 16-bit convolution on CUDA: cuDNN's tensor-core kernels want maps pixel by pixel, and turn input and result around in it.
+
+    Runs of FLUX show it at the peak, in the decoder of the autoencoder: 2.15 GB more for each image of 1024x1024, where the tensors alone are 1.34 GB
+    and the two copies 0.81 GB (truth group diffusion-infer).
+    """
+    half = t.setup.kernels.device == "cuda" and x.dtype.bits == 16
+    return Size.of(x.dims, x.dtype) + Size.of(y.dims, y.dtype) if half else ZERO
 
 
 def group_norm(t: Tape, x: Value, leaf: str, groups: int, *, affine: bool = True) -> Value:
