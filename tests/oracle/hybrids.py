@@ -32,6 +32,14 @@ V4: Fields = {
     "index_topk": 4, "sliding_window": 32, "hc_mult": 3, "hc_sinkhorn_iters": 3, "partial_rotary_factor": 0.25,
     "compress_rates": {"compressed_sparse_attention": 4, "heavily_compressed_attention": 8},
 }  # fmt: skip
+M3: Fields = {
+    **HEADS, "dense_intermediate_size": 88, "shared_intermediate_size": 72, "num_local_experts": 4, "num_experts_per_tok": 2, "rotary_dim": 8,
+    "index_n_heads": 2, "index_head_dim": 16, "index_block_size": 8, "index_topk_blocks": 2, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+STEP: Fields = {
+    **HEADS, "moe_intermediate_size": 40, "share_expert_dim": 56, "n_routed_experts": 4, "num_experts_per_tok": 2, "sliding_window": 64,
+    "pad_token_id": 0,
+}  # fmt: skip
 KIMI: Fields = {
     **SIZES, "num_key_value_heads": 4, "moe_intermediate_size": 40, "kv_lora_rank": 20, "q_lora_rank": None, "qk_rope_head_dim": 8, "v_head_dim": 12,
     "qk_nope_head_dim": 12, "num_local_experts": 4, "num_experts_per_tok": 2, "linear_head_dim": 8, "linear_num_heads": 3, "pad_token_id": 0,
@@ -53,6 +61,17 @@ CASES: dict[str, tuple[str, Fields, Any]] = {
     "qwen2-moe": ("Qwen2MoeForCausalLM", {**SIZES, **SHARED}, None),
     "qwen3-moe": ("Qwen3MoeForCausalLM", {**HEADS, **ROUTED, "norm_topk_prob": True}, None),
     "olmoe": ("OlmoeForCausalLM", {**SIZES, "num_experts": 4, "num_experts_per_tok": 2}, None),
+    "dbrx": (
+        "DbrxForCausalLM",
+        {
+            "vocab_size": 512,
+            "d_model": 64,
+            "n_heads": 4,
+            "attn_config": {"kv_n_heads": 2, "clip_qkv": 8.0, "rope_theta": 1e4},
+            "ffn_config": {"ffn_hidden_size": 40, "moe_num_experts": 4, "moe_top_k": 2},
+        },
+        None,
+    ),
     "glm4-moe": (
         "Glm4MoeForCausalLM",
         {
@@ -92,6 +111,11 @@ CASES: dict[str, tuple[str, Fields, Any]] = {
     "deepseek-v3-wide-values": ("DeepseekV3ForCausalLM", {**LATENT, "v_head_dim": 20, "first_k_dense_replace": 0}, None),
     "deepseek-v3.2": ("DeepseekV32ForCausalLM", {**LATENT, **INDEX, "v_head_dim": 20, "first_k_dense_replace": 0}, None),
     "glm-5": ("GlmMoeDsaForCausalLM", {**LATENT, **INDEX, "first_k_dense_replace": 0}, None),
+    "glm-4.7-flash": ("Glm4MoeLiteForCausalLM", LATENT, every(mlp_layer_types="sparse")),
+    "minimax-m3": ("MiniMaxM3VLForCausalLM", M3, every(layer_types="minimax_m3_sparse", mlp_layer_types="sparse")),
+    "minimax-m3-dense": ("MiniMaxM3VLForCausalLM", M3, every(layer_types="full_attention", mlp_layer_types="dense")),
+    "step-3.7": ("Step3p7ForCausalLM", STEP, every(layer_types="full_attention", mlp_layer_types="sparse")),
+    "step-3.7-sliding": ("Step3p7ForCausalLM", STEP, every(layer_types="sliding_attention", mlp_layer_types="dense")),
     "deepseek-v4-sliding": ("DeepseekV4ForCausalLM", V4, every(layer_types="sliding_attention", mlp_layer_types="moe")),
     "deepseek-v4-hashed": ("DeepseekV4ForCausalLM", V4, every(layer_types="sliding_attention", mlp_layer_types="hash_moe")),
     "deepseek-v4-heavy": ("DeepseekV4ForCausalLM", V4, every(layer_types="heavily_compressed_attention", mlp_layer_types="moe")),
@@ -176,10 +200,18 @@ def config_of(name: str, layers: int, **more: Any) -> Any:
     return config
 
 
+HEADLESS = {"Step3p7ForCausalLM": "Step3p7TextModel"}
+"""Architectures of which transformers has the decoder alone."""
+
+
+def class_of(config: Any) -> Any:
+    """The class of a configuration."""
+    return getattr(transformers, HEADLESS.get(config.architectures[0], config.architectures[0]))
+
+
 def model_of(config: Any, dtype: torch.dtype = torch.bfloat16) -> torch.nn.Module:
     """The model of a configuration in `dtype`; weights that `from_pretrained` keeps in fp32 are in fp32."""
-    cls = getattr(transformers, config.architectures[0])
-    model = cls(config).to(dtype)
+    model: torch.nn.Module = class_of(config)(config).to(dtype)
     strict = getattr(model, "_keep_in_fp32_modules_strict", None) or ()
     for name, parameter in model.named_parameters():
         if any(part in name for part in strict):

@@ -14,8 +14,8 @@ from everybyte.layers import ops
 from everybyte.layers.indexing import integers, rows, total
 from everybyte.layers.linear import linear
 from everybyte.layers.mlp import activate
-from everybyte.layers.size import Dim, Size, expert_share, routed
-from everybyte.layers.tape import Made, Tape, Value
+from everybyte.layers.size import ZERO, Dim, Dims, Size, expert_share, routed
+from everybyte.layers.tape import Made, Storage, Tape, Value
 
 Clamp = Literal["", "before", "after", "oai", "situ"]
 
@@ -83,8 +83,9 @@ class Experts:
     bias: bool = False
     names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
     """Names of an expert's layers where each expert is a module of its own."""
-    looped: bool = False
-    """The model has no grouped form (DBRX)."""
+    looped: Literal["", "stacked", "flat"] = ""
+    """The model has a loop only, over parts of stacked weights: `stacked` as `_grouped` has them (Step 3.7), `flat` with the rows of all experts
+    under one another (DBRX)."""
 
     @property
     def share(self) -> tuple[int, int]:
@@ -94,7 +95,7 @@ class Experts:
     def forward(self, t: Tape, x: Value, weights: Value, chosen: Value) -> Value:
         """x (n, h), weights and positions (n, top_k) -> (n, h)."""
         if self.looped or t.setup.kernels.experts == "loop":
-            return self._loop(t, x, weights)
+            return self._loop(t, x, weights if self.looped else ops.cast(t, weights, x.dtype))
         return self._grouped(t, x, weights, chosen)
 
     # -- grouped --------------------------------------------------------------------------------------------------------------
@@ -137,17 +138,40 @@ class Experts:
     # -- loop -----------------------------------------------------------------------------------------------------------------
     def _loop(self, t: Tape, x: Value, weights: Value) -> Value:
         """One expert after the other over its balanced share of the tokens; their results are added into one tensor."""
-        weights = ops.cast(t, weights, x.dtype)
         result = ops.made(t, "zeros", x.dims, x.dtype)
         share = expert_share(self.top_k, self.count)
         for index in range(self.count):
             token = integers(t, "tokens of the expert", (), (share,))
             position = integers(t, "positions of the expert", (), (share,))
-            with t.scope(str(index)):
-                current = self._expert(t, rows(t, x, token, (share, x.dims[-1])))
+            mine = rows(t, x, token, (share, x.dims[-1]))
+            if self.looped:
+                current = self._part(t, mine)
+            else:
+                with t.scope(str(index)):
+                    current = self._expert(t, mine)
             picked = _pick(t, weights, token, position)
-            result = _index_add(t, result, token, ops.mul(t, current, picked))
+            result = _index_add(t, result, token, ops.cast(t, ops.mul(t, current, picked), x.dtype))
         return result
+
+    def _part(self, t: Tape, x: Value) -> Value:
+        """One expert, whose weights are parts of stacked ones."""
+        width, hidden = Dim("f", self.ffn), x.dims[-1]
+        gate = self.gate or Gate()
+        if self.looped == "stacked":
+            both = ops.linear(t, x, self._select(t, "gate_up_proj", (Dim("2f", 2 * self.ffn), hidden)), None, Dim("2f", 2 * self.ffn))
+            return ops.linear(t, gate.joined(t, both, width), self._select(t, "down_proj", (hidden, width)), None, hidden)
+        first, second, last = self.names
+        parts = [self._select(t, leaf, (width, hidden)) for leaf in (second, first, last)]
+        inner = gate.product(t, ops.linear(t, x, parts[1], None, width), ops.linear(t, x, parts[0], None, width))
+        return ops.linear(t, inner, parts[2], None, hidden)
+
+    def _select(self, t: Tape, leaf: str, dims: Dims) -> Value:
+        """One expert's part of a stacked weight: a view, whose backward makes a gradient of the whole that is zero elsewhere."""
+        rest: Dims = (Dim(f"E{dims[0].letter}", self.count * dims[0].size), *dims[1:]) if self.looped == "flat" else (Dim("E", self.count), *dims)
+        weight = t.parameter(leaf, rest, share=self.share)
+        out = Value(Storage(ZERO, t.path, "select", dims, weight.dtype, persistent=True, outside=True), dims, weight.dtype, weight.grad)
+        t.step("select", (weight,), (out,), made=[Made(weight, Size.of(rest, weight.dtype))] if weight.grad else [])
+        return out
 
     def _expert(self, t: Tape, x: Value) -> Value:
         first, second, last = self.names

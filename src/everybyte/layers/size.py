@@ -52,8 +52,8 @@ class Batch(NamedTuple):
             return flce_rows(self.b * self.s, *axis.share)
         if axis.letter == "r":
             return ceil_div(self.b * self.s * axis.share[0], axis.share[1])
-        if axis.letter == "l":
-            return (self.s - 1) % axis.cap + 1
+        if axis.letter == "e":
+            return (self.s - 1) // axis.cap * axis.cap
         plain = {"b": self.b, "s": self.s, "t": self.t, "m": self.m, "j": self.s + self.m, "u": max(self.s - 1, 0)}[axis.letter[0]]
         if axis.share != (1, 1):
             plain = ceil_div(plain * axis.share[0], axis.share[1])
@@ -117,9 +117,14 @@ def chunk_tokens(chunks: int) -> Dim:
     return Dim(f"n/{chunks}", 1, (B, Axis("s", 0, (1, chunks))))
 
 
-def piece_of(tokens: int, *, last: bool = False) -> Dim:
-    """Tokens of one of the pieces into which every sequence is cut, at most `tokens` long each: of a whole piece, or of the last one."""
-    return Dim("c", 1, (B, Axis("l" if last else "s", tokens)))
+def piece_of(tokens: int) -> Dim:
+    """Tokens of one of the pieces into which every sequence is cut, at most `tokens` long each."""
+    return Dim("c", 1, (B, Axis("s", tokens)))
+
+
+def pieces_before_last(tokens: int) -> Dim:
+    """Tokens of all those pieces but the last."""
+    return Dim("e", 1, (B, Axis("e", tokens)))
 
 
 def flce_chunk(vocab: int, hidden: int) -> Dim:
@@ -182,9 +187,11 @@ class Size:
 
     def covers(self, other: Size) -> bool:
         """Whether this is at least `other` for every batch."""
-        return all(self.terms.get(axes, 0) >= count for axes, count in other.terms.items()) and all(
-            count >= 0 for axes, count in self.terms.items() if axes not in other.terms
-        )
+        mine, theirs = self.terms, other.terms
+        for axes, count in theirs.items():
+            if mine.get(axes, 0) < count:
+                return False
+        return all(count >= 0 or axes in theirs for axes, count in mine.items())
 
     def at(self, point: Point) -> int:
         """Bytes for a batch."""

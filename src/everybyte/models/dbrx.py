@@ -25,7 +25,7 @@ def build(c: Config) -> Network:
         dropout=inner.number("attn_pdrop"), names=("", "", "", "out_proj"),
     )  # fmt: skip
     gate = Gate(ffn.part("ffn_act_fn").activation("silu", "name"))
-    routed = Experts(hidden, ffn.integer("ffn_hidden_size", default=3584), experts, top_k, gate, names=("w1", "v1", "w2"), looped=True)
+    routed = Experts(hidden, ffn.integer("ffn_hidden_size", default=3584), experts, top_k, gate, names=("w1", "v1", "w2"), looped="flat")
     moe = MoE(hidden, Router(experts, top_k, leaf="router.layer", score="softmax-own", normalize="p-norm"), routed, experts_name="experts.mlp")
     block = Block(
         attention, moe, NORM, pre=("norm_attn_norm.norm_1", "norm_attn_norm.norm_2"), mixer_name="norm_attn_norm.attn", mlp_name="ffn",

@@ -1,5 +1,5 @@
-"""DeepSeek-MoE, V2, V3, V3.2, Kimi K2 and GLM-5: latent attention and many narrow experts behind dense first layers
-(modeling_deepseek_v2.py, modeling_deepseek_v3.py, modeling_deepseek_v32.py, modeling_glm_moe_dsa.py)."""
+"""DeepSeek-MoE, V2, V3, V3.2, Kimi K2, GLM-4.7 Flash and GLM-5: latent attention and many narrow experts behind dense first layers
+(modeling_deepseek_v2.py, modeling_deepseek_v3.py, modeling_deepseek_v32.py, modeling_glm4_moe_lite.py, modeling_glm_moe_dsa.py)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from everybyte.layers.network import Network
 from everybyte.layers.router import Router
 from everybyte.models.config import Config
 from everybyte.models.decoder import Places, decoder, expert_counts, layer_count, tied
-from everybyte.models.patterns import flags
+from everybyte.models.patterns import flags, kinds
 
 CORRECTION = "e_score_correction_bias"
 
@@ -47,7 +47,7 @@ def language_model(c: Config, places: Places = Places()) -> Network:  # noqa: B0
     router = Router(experts, top_k, score="sigmoid", correction=CORRECTION)
     routed = Experts(hidden, c.integer("intermediate_size"), experts, top_k, gate)
     moe = MoE(hidden, router, routed, shared, shared_first=True, scaled=True)
-    sparse = c.part("sparse_attention_config")
+    sparse = c.part("sparse_attention_config")  # the fields of the checkpoint; the file that transformers writes has its own, side by side with the others
     indexer = BlockIndexer(
         sparse.integer("sparse_num_index_heads", "index_n_heads", default=4), sparse.integer("sparse_index_dim", "index_head_dim", default=128),
         sparse.integer("sparse_topk_blocks", "index_topk_blocks", default=16), sparse.integer("sparse_block_size", "index_block_size", default=128),
@@ -60,7 +60,14 @@ def language_model(c: Config, places: Places = Places()) -> Network:  # noqa: B0
         )  # fmt: skip
         return Block(attention, moe if routes else dense, norm)
 
-    routes = flags(c, "moe_layer_freq", layers) or (True,) * layers
-    chooses = flags(sparse, "sparse_attention_freq", layers) or (False,) * layers
+    routes = _chosen(c, layers, "mlp_layer_types", "sparse") or flags(c, "moe_layer_freq", layers) or (True,) * layers
+    chooses = _chosen(c, layers, "layer_types", "minimax_m3_sparse") or flags(sparse, "sparse_attention_freq", layers) or (False,) * layers
     blocks = [block(*kind) for kind in zip(routes, chooses, strict=True)]
     return decoder(c, layers=blocks, tied=tied(c, default=False), norm=norm, places=places, experts=(experts, top_k))
+
+
+def _chosen(c: Config, layers: int, key: str, kind: str) -> tuple[bool, ...]:
+    """Which layers are of that kind; nothing where the file has no such list."""
+    if not c.has(key):
+        return ()
+    return tuple(name == kind for name in kinds(c, key, layers, (kind, "dense", "full_attention"), ()))

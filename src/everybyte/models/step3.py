@@ -29,7 +29,7 @@ def language_model(c: Config, places: Places = Places()) -> Network:  # noqa: B0
     dense = GatedProduct(hidden, c.integer("intermediate_size"), gate)
     shared = GatedProduct(hidden, c.integer("share_expert_dim", "share_expert_dims"), gate)
     router = Router(experts, top_k, score="sigmoid", correction="e_score_correction_bias")
-    routed = Experts(hidden, c.integer("moe_intermediate_size"), experts, top_k, gate)
+    routed = Experts(hidden, c.integer("moe_intermediate_size"), experts, top_k, gate, looped="stacked")
     moe = MoE(hidden, router, routed, shared, shared_first=True, scaled=True)
     blocks = [
         Block(_attention(c, sliding), moe if routes else dense, NORM)
