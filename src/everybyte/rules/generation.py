@@ -101,7 +101,8 @@ class Generation:
             course, summit = self.summit(phase)
             held = [line.bytes for line in self.remembered(phase)] if phase == "prefill" else []
             for size in [*held, *(s.size.at(course.points[course.row[summit.segment].tower]) for s in summit.instant.held)]:
-                key += 1
-                yield key, size
+                if size:  # nothing, where an axis of this batch is 0: zero bytes would mean a free
+                    key += 1
+                    yield key, size
 
 
