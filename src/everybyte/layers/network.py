@@ -143,7 +143,11 @@ class Network:
     mtp: int = 0
     """Blocks of multi-token prediction: the last run, not counted as layers."""
     memory_tokens: int = 0
-    """Encoder positions m where the network fixes them (Whisper: 1500), 0 where the job says."""
+    """Encoder positions m where the network or its pipeline fixes them (Whisper: 1500; a prompt of CLIP: 77), 0 where the job says."""
+
+    def memory(self, length: int) -> int:
+        """Encoder positions m: those that the network fixes, else as many as the sequence has tokens where there is a text encoder, else none."""
+        return self.memory_tokens or (length if any(tower.name == "encoder" for tower in self.towers) else 0)
 
     @property
     def layers(self) -> int:

@@ -14,6 +14,11 @@ from everybyte.layers.network import Network, Run
 from everybyte.layers.size import JOINT_TOKENS, TOKENS, Dim
 from everybyte.models.config import Config
 
+FLUX_IMAGE, FLUX_PROMPT = 4096, 512
+"""Patches of an image of 1024x1024, tokens of a prompt (pipeline_flux.py max_sequence_length)."""
+SD3_PROMPT = 333
+"""77 tokens of CLIP and 256 of T5 (pipeline_stable_diffusion_3.py)."""
+
 
 def build(c: Config) -> Network:
     """The network of a diffusers config.json of this family. Its tokens are those of the latent image, m those of the prompt."""
@@ -34,7 +39,7 @@ def _flux(c: Config) -> Network:
         c.flag("guidance_embeds", default=False),
     )  # fmt: skip
     out = c.integer("out_channels", default=channels) * c.integer("patch_size", default=1) ** 2
-    return _network(c, hidden, tuple(runs), stem, out, channels)
+    return replace(_network(c, hidden, tuple(runs), stem, out, channels), tokens=FLUX_IMAGE, memory_tokens=FLUX_PROMPT)
 
 
 def _sd3(c: Config) -> Network:
@@ -57,7 +62,8 @@ def _sd3(c: Config) -> Network:
         channels, c.integer("joint_attention_dim", default=4096), c.integer("pooled_projection_dim", default=2048), hidden, patch=patch,
         positions=c.integer("pos_embed_max_size", default=96) ** 2,
     )  # fmt: skip
-    return _network(c, hidden, tuple(runs), stem, c.integer("out_channels", default=16) * patch**2, channels)
+    network = _network(c, hidden, tuple(runs), stem, c.integer("out_channels", default=16) * patch**2, channels)
+    return replace(network, tokens=(c.integer("sample_size", default=128) // patch) ** 2, memory_tokens=SD3_PROMPT)
 
 
 def _cogvideo(c: Config) -> Network:

@@ -20,6 +20,8 @@ ONLY: Mapping[str, Any] = {
     "num_class_embeds": None, "time_embedding_dim": None, "dropout": 0.0,
 }  # fmt: skip
 """Fields of a U-Net for which one value is supported."""
+CLIP_TOKENS = 77
+"""Tokens of a prompt that CLIP's text encoder hands on, whatever its length."""
 MOST_EACH = 1000
 """More heads or transformer blocks of a level are a damaged file."""
 
@@ -55,7 +57,7 @@ def _unet(c: Config) -> Network:
     net = UNet(inside, out, levels, blocks, groups, crosses[-1], extra)
     return Network(
         c.name, c.architecture, out, 0, (Run("unet", -1, 1, net, (TOKENS, Dim("C", inside))),), None, None, RegressionHead(out), dtype=c.dtype(),
-        tokens=c.integer("sample_size", default=64) ** 2,
+        tokens=c.integer("sample_size", default=64) ** 2, memory_tokens=CLIP_TOKENS,
     )  # fmt: skip
 
 

@@ -138,13 +138,13 @@ def batch_of(train: Train, network: Network, defaults: Defaults, choices: Choice
         length = choices.pick("train.seq_len", train.seq_len, train.tokens, inferred("one packed row of train.tokens"))
         rows = max(train.tokens // length, 1)
         choices.note("train.micro_batch", rows, inferred("train.tokens / train.seq_len"))
-        return Batch(rows, length, length)
+        return Batch(rows, length, length, network.memory(length))
     micro_batch = choices.pick("train.micro_batch", train.micro_batch, defaults.micro_batch, default_of(defaults.framework))
     usual, origin = (network.tokens, inferred("size of the model's images")) if network.tokens else (defaults.seq_len, default_of(defaults.framework))
     length = choices.pick("train.seq_len", train.seq_len, usual, origin)
     if network.max_positions and length > network.max_positions:
         choices.warn(f"train.seq_len {length:,} is longer than the {network.max_positions:,} positions that the model was made for")
-    return Batch(micro_batch, length, length)
+    return Batch(micro_batch, length, length, network.memory(length))
 
 
 def packed_of(train: Train, defaults: Defaults, choices: Choices) -> Packed | None:

@@ -150,7 +150,7 @@ class Course:
         self.points = {"": Point(recipe.batch)}
         for tower in network.towers:
             items = recipe.images or recipe.batch.b
-            length = tower.tokens_per_item or recipe.batch.s
+            length = tower.tokens_per_item or (recipe.batch.m if tower.name == "encoder" else 0) or recipe.batch.s
             self.points[tower.name] = Point(Batch(items, length, length))
         self.point = self.points[""]
         self.kept = [s.tally.kept_size.at(self.points[s.tower]) for s in self.row]

@@ -56,7 +56,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     past_window = passes_window(network, context)
     setup = Setup(weights=weights, grad=False, trainable=(), packed=packed, kernels=kernels, single=sequences == 1, past_window=past_window)
     length = context if one_pass else context - new_tokens
-    memory = encoder_tokens(network, extra)
+    memory = encoder_tokens(network, extra, length)
     bill = Generation(
         network, setup, Batch(sequences, length, length, memory), Batch(sequences, 1, context, memory), kind, device.compute_capability,
         caches=caches, decodes=not one_pass,
@@ -134,12 +134,12 @@ def new_tokens_of(extra: dict[str, Any], context: int) -> int:
     return value
 
 
-def encoder_tokens(network: Network, extra: dict[str, Any]) -> int:
-    """Positions of the encoder that cross-attention reads."""
+def encoder_tokens(network: Network, extra: dict[str, Any], length: int) -> int:
+    """Positions of the encoder that cross-attention reads; an encoder of text is given the whole prompt."""
     stated = extra.get("encoder_tokens")
     if isinstance(stated, int) and not isinstance(stated, bool) and stated > 0:
         return stated
-    return max((tower.tokens_per_item for tower in network.towers), default=0)
+    return network.memory(length)
 
 
 def cache_figures(network: Network, bill: Generation) -> dict[str, int]:
