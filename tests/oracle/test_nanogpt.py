@@ -33,12 +33,14 @@ class Block(nn.Module):
         self.c_fc, self.mlp_proj = nn.Linear(H, 4 * H, bias=bias), nn.Linear(4 * H, H, bias=bias)
 
     def attention(self, x: torch.Tensor) -> torch.Tensor:
+        """CausalSelfAttention.forward without dropout."""
         b, t, c = x.size()
         q, k, v = (part.view(b, t, HEADS, c // HEADS).transpose(1, 2) for part in self.c_attn(x).split(c, dim=2))
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=True)
         return self.attn_proj(y.transpose(1, 2).contiguous().view(b, t, c))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Block.forward."""
         x = x + self.attention(self.ln_1(x))
         return x + self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x))))
 
@@ -52,6 +54,7 @@ class Model(nn.Module):
         self.blocks = nn.ModuleList(Block(bias) for _ in range(layers))
 
     def forward(self, input_ids: torch.Tensor, **_: Any) -> torch.Tensor:
+        """GPT.forward up to the last block."""
         x = self.wte(input_ids) + self.wpe(torch.arange(input_ids.shape[1]))
         for block in self.blocks:
             x = block(x)

@@ -11,7 +11,7 @@ from everybyte.basics.dtypes import FP32
 from everybyte.engines.litgpt.block import LitNorm
 from everybyte.engines.litgpt.linear import LORA, SCALED, base, copies, product, reduced, reopened
 from everybyte.layers import ops
-from everybyte.layers.size import SHIFTED_TOKENS, TOKENS, Axis, Dim, Size, piece_of
+from everybyte.layers.size import SHIFTED_TOKENS, TOKENS, Axis, Dim, Size, piece_of, pieces_before_last
 from everybyte.layers.tape import Made, Tape, Value
 
 CHUNK = 128
@@ -68,8 +68,9 @@ class LitOutput:
     def _packed(self, t: Tape, x: Value, width: Dim) -> Value:
         """The weight is dequantised for every chunk; for the last one, when all other results are there."""
         weight = t.parameter("weight", (width, x.dims[-1]), packed=True)
-        scratch = copies(x, width) - Size.of((piece_of(self.chunk, last=True), width), x.dtype)
-        return product(t, x, weight, width, scratch, piecewise=True)
+        earlier = t.new("linear", (pieces_before_last(self.chunk), width), x.dtype, False)
+        t.step("dequantize", (weight,), (earlier,), scratch=copies(x, width))
+        return product(t, x, weight, width, scratch=Size.of(weight.dims, x.dtype), piecewise=True)
 
     def _product(self, t: Tape, x: Value) -> Value:
         """The head's product. Autocast casts a frozen weight anew for every chunk, and each product keeps its copy."""
