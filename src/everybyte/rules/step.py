@@ -228,6 +228,10 @@ class Course:
                 yield from self._stored(segment, segment.tally.lingering, undone, "lingering")
         yield from self._working(summit)
 
+    def outliving_bytes(self) -> int:
+        """The sum of `outliving`."""
+        return sum(s.copies * one for s, one in zip(self.row, self.lingering, strict=True)) if self.recipe.graph_outlives else 0
+
     def outliving(self) -> Iterator[Line]:
         """What the graph of a micro-batch still holds when its backward is done, where the recipe lets the graph live on."""
         if self.recipe.graph_outlives:

@@ -96,7 +96,7 @@ class Training:
         static = sum(line.bytes for line in self.static())
         gradients = sum(line.bytes for line in self.gradients())
         always = gradients if self.recipe.gradients_live == "always" else 0
-        outliving = sum(line.bytes for line in self.course.outliving())
+        outliving = self.course.outliving_bytes()
         found: dict[Phase, int] = {phase: static + always + summit.bytes for phase, summit in self.summits().items()}
         found["forward"] += outliving
         found["optimizer"] = static + outliving + gradients + sum(line.bytes for line in self.step_temporaries())
