@@ -152,24 +152,27 @@ class JoinedAttention:
     out: str = "proj"
     window: int = 0
     """Patches of a window that attend to one another; 0: all patches of an image."""
+    width: int = 0
+    """A = a·d where it is not the hidden size (Kimi K3)."""
+    bias: bool = True
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, h) -> (n, h)."""
-        head_dim = self.hidden // self.heads
+        width = Dim("A", self.width or self.hidden)
+        head_dim = width.size // self.heads
         sizes = Heads(self.heads, self.heads, head_dim, head_dim)
-        width = Dim("A", self.hidden)
         if self.joined:
-            both = linear(t, x, self.joined, Dim("3A", 3 * self.hidden), bias=True)
+            both = linear(t, x, self.joined, Dim("3A", 3 * width.size), bias=self.bias)
             q, k, v = ops.split(t, both, [(x.dims[0], width)] * 3)
         else:
-            q, k, v = (linear(t, x, name, width, bias=True) for name in ("q_proj", "k_proj", "v_proj"))
+            q, k, v = (linear(t, x, name, width, bias=self.bias) for name in ("q_proj", "k_proj", "v_proj"))
         q, k = rotary(t, q, wide=True), rotary(t, k, wide=True)
         seen = T._replace(cap=self.window)
-        out = attend(t, q, k, v, sizes, scores=Dim("b·s·w", 1, (B, S, seen)) if self.window else SCORES)
+        out = attend(t, q, k, v, sizes, scores=Dim("b·s·w", 1, (B, S, seen)) if self.window else SCORES, causal=False)
         if t.setup.kernels.attention != "flash":
             # each image (or window) is a call of its own; their results are joined
             out = ops.cat(t, (out,), out.dims)
-        return linear(t, out, self.out, Dim("h", self.hidden), bias=True)
+        return linear(t, out, self.out, Dim("h", self.hidden), bias=self.bias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +185,7 @@ class PatchMerger:
     prefix: str
     norm: Norm
     norm_leaf: str
+    """Name of the norm before the products; empty for none."""
     names: tuple[str, str]
     norm_after: bool = False
     """The norm sees the joined patches (DeepStack)."""
@@ -191,6 +195,9 @@ class PatchMerger:
     """The result returns from the windows' order to that of the image."""
     wide_copy: bool = False
     """Patches are joined by a sum in fp32 (frames of a video are averaged)."""
+    post_norm: str = ""
+    """Name of a norm behind the products (Kimi K3)."""
+    bias: bool = True
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, h) -> (n/m², out)."""
@@ -200,9 +207,11 @@ class PatchMerger:
         if self.wide_copy:
             x = _averaged(t, x)
         with t.scope(self.prefix):
-            x = self.norm.forward(t, ops.view(x, joined) if self.norm_after else x, self.norm_leaf)
-            x = linear(t, ops.view(x, joined), self.names[0], joined[1], bias=True)
-            x = linear(t, activate(t, x, "gelu"), self.names[1], Dim("h", self.out), bias=True)
+            if self.norm_leaf:
+                x = self.norm.forward(t, ops.view(x, joined) if self.norm_after else x, self.norm_leaf)
+            x = linear(t, ops.view(x, joined), self.names[0], joined[1], bias=self.bias)
+            x = linear(t, activate(t, x, "gelu"), self.names[1], Dim("h", self.out), bias=self.bias)
+            x = self.norm.forward(t, x, self.post_norm) if self.post_norm else x
         return reordered(t, x) if self.sorted_back else x
 
 

@@ -65,7 +65,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "clip": ("CLIPModel", "CLIPTextModel", "CLIPTextModelWithProjection"),
     "llava": ("LlavaForConditionalGeneration", "Mistral3ForConditionalGeneration", "Gemma3ForConditionalGeneration"),
     "llama4_vision": ("Llama4ForConditionalGeneration",),
-    "kimi_vl": ("KimiK25ForConditionalGeneration", "Kimi_K25ForConditionalGeneration", "KimiVLForConditionalGeneration"),
+    "kimi_vl": (
+        "KimiK25ForConditionalGeneration", "Kimi_K25ForConditionalGeneration", "KimiVLForConditionalGeneration", "KimiK3ForConditionalGeneration",
+    ),
     "qwen_vl": (
         "Qwen2VLForConditionalGeneration",
         "Qwen2_5_VLForConditionalGeneration",
@@ -130,6 +132,15 @@ MODEL_TYPES = {
     "nemotron_h": "NemotronHForCausalLM", "granitemoehybrid": "GraniteMoeHybridForCausalLM", "bamba": "BambaForCausalLM",
     "falcon_h1": "FalconH1ForCausalLM", "qwen3_next": "Qwen3NextForCausalLM", "qwen3_5_text": "Qwen3_5ForCausalLM",
     "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM", "kimi_linear": "KimiLinearForCausalLM",
+    "bert": "BertModel", "roberta": "RobertaModel", "distilbert": "DistilBertModel", "vit": "ViTModel", "clip": "CLIPModel",
+    "clip_text_model": "CLIPTextModel", "t5": "T5ForConditionalGeneration", "mt5": "MT5ForConditionalGeneration",
+    "whisper": "WhisperForConditionalGeneration", "llava": "LlavaForConditionalGeneration", "mistral3": "Mistral3ForConditionalGeneration",
+    "gemma3": "Gemma3ForConditionalGeneration", "gemma4": "Gemma4ForConditionalGeneration", "gemma4_text": "Gemma4ForCausalLM",
+    "gemma4_unified": "Gemma4UnifiedForConditionalGeneration", "gemma4_unified_text": "Gemma4UnifiedForCausalLM",
+    "qwen2_vl": "Qwen2VLForConditionalGeneration", "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration", "qwen3_vl": "Qwen3VLForConditionalGeneration",
+    "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration", "qwen3_5": "Qwen3_5ForConditionalGeneration",
+    "qwen3_5_moe": "Qwen3_5MoeForConditionalGeneration", "llama4": "Llama4ForConditionalGeneration", "kimi_vl": "KimiVLForConditionalGeneration",
+    "kimi_k25": "KimiK25ForConditionalGeneration", "kimi_k3": "KimiK3ForConditionalGeneration",
 }  # fmt: skip
 """model_type -> architecture, for configurations without `architectures`."""
 
