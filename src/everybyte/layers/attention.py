@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -159,14 +160,12 @@ class Attention:
             if self.rope_tables == "call":
                 tables = stretched(t, self.rotary_dim, table_dtype(t, x))
             letter = Dim("a" if heads == self.heads else "k", heads)
-            return partial_rotary(t, x, letter, self.head_dim, self.rotary_dim, by_token=self.rope_by_token, tables=tables)
+            return partial_rotary(t, x, letter, self.head_dim, self.rotary_dim, by_token=self.rope_by_token, tables=tables, inline=self.rope_inline)
         return rotary(t, x, tables=tables)
 
     def _turn(self, t: Tape, q: Value, k: Value) -> tuple[Value, Value]:
         """Applies positions to q and k, which the caller holds as long as that takes."""
-        if self.rope_inline:
-            t.hold(q, k)
-        with t.scope("", q, k):
+        with nullcontext() if self.rope_inline else t.scope("", q, k):
             arrived = q.dtype
             tables = None
             if self.rope_tables == "layer":

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from everybyte.layers import ops
 from everybyte.layers.norm import Norm as Norm
 from everybyte.layers.tape import Tape, Value
+
+
+Held = Literal["in 0", "out 0", "in 1", "out 1"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +30,35 @@ class Block:
     scaled: bool = False
     """Branch results are multiplied by a constant before the sum (Granite, MiniCPM)."""
     dropout: float = 0.0
+    holds: tuple[Held, ...] = ()
+    """Local variables that live until the block returns, where they are not bound anew: what the branches are given (`in`) and give (`out`)."""
+    inline: bool = False
+    """A branch's result is scaled or dropped out inside the sum's expression, so that it lives until the sum is made (Granite, Phi-3)."""
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, h) -> (n, h)."""
+        with t.scope(""):
+            return self._forward(t, x)
+
+    def _forward(self, t: Tape, x: Value) -> Value:
         for index, (part, name) in enumerate(((self.mixer, self.mixer_name), (self.mlp, self.mlp_name))):
             if part is None:
                 continue
             pre, post, after = self.pre[index], self.post[index], self.after[index]
             branch = self.norm.forward(t, x, pre) if pre else x
+            if f"in {index}" in self.holds:
+                t.hold(branch)
             with t.scope(name, branch, x):
                 branch = part.forward(t, branch)
+            if f"out {index}" in self.holds:
+                t.hold(branch)
             if post:
                 branch = self.norm.forward(t, branch, post)
-            if self.scaled:
-                branch = ops.scale(t, branch)
-            x = ops.add(t, x, ops.dropout(t, branch, self.dropout))
-            x = self.norm.forward(t, x, after) if after else x
+            with t.scope("", x, *([branch] if self.inline else [])):
+                if self.scaled:
+                    branch = ops.scale(t, branch)
+                x = ops.add(t, x, ops.dropout(t, branch, self.dropout))
+                x = self.norm.forward(t, x, after) if after else x
         return x
 
 
@@ -61,16 +77,31 @@ class ParallelBlock:
     """On each branch."""
     sum_dropout: float = 0.0
     """On the sum of both branches (Falcon)."""
+    in_place: bool = False
+    """The branches' sum is written over the second's result (Falcon)."""
+    residual_first: bool = False
+    """x is added to attention's result, then the feed-forward layer's (Cohere, StableLM); else both branches first."""
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, h) -> (n, h)."""
+        with t.scope(""):
+            return self._forward(t, x)
+
+    def _forward(self, t: Tape, x: Value) -> Value:
         left = self.norm.forward(t, x, self.pre[0])
+        if len(self.pre) == 1:
+            t.hold(left)
         with t.scope(self.mixer_name, left, x):
             attention = ops.dropout(t, self.mixer.forward(t, left), self.dropout)
         right = left if len(self.pre) == 1 else self.norm.forward(t, x, self.pre[1])
-        with t.scope(self.mlp_name, attention, x):
+        t.hold(attention)
+        with t.scope(self.mlp_name, right):
             mlp = ops.dropout(t, self.mlp.forward(t, right), self.dropout)
-        return ops.add(t, ops.dropout(t, ops.add(t, mlp, attention), self.sum_dropout), x)
+        t.hold(mlp)
+        if self.residual_first:
+            return ops.add(t, ops.add(t, x, attention), mlp)
+        both = ops.add_(t, mlp, attention) if self.in_place else ops.add(t, mlp, attention)
+        return ops.add(t, ops.dropout(t, both, self.sum_dropout), x)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,11 @@ KEEPS = {"silu": "input", "gelu": "input", "gelu_tanh": "input", "quick_gelu": "
 
 def activate(t: Tape, x: Value, function: str) -> Value:
     """An activation function. `gelu_new` and `gelu_fast` are written out of several operations; `relu2` is relu, then its square."""
+    with t.scope("", x):
+        return _activate(t, x, function)
+
+
+def _activate(t: Tape, x: Value, function: str) -> Value:
     if function == "gelu_new":
         return _gelu_new(t, x)
     if function == "gelu_fast":

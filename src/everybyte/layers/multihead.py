@@ -49,7 +49,7 @@ class MultiHead:
             t.cache(kind, "key", (sizes.k_width,))
             t.cache(kind, "value", (sizes.v_width,))
         pairs = CROSS_SCORES if self.memory else SCORES
-        out = attend(t, q, k, v, sizes, dropout=self.dropout, scores=pairs, wide=self.wide, bias=self._bias(t, q))
+        out = attend(t, q, k, v, sizes, dropout=self.dropout, scores=pairs, wide=self.wide, bias=self._bias(t, q), causal=self.causal)
         if self.ordered and t.setup.kernels.attention != "eager":
             # a fused kernel lays its result out as it finds the query: by head here, so that the tokens must be brought together by a copy
             out = ops.contiguous(t, out)

@@ -40,16 +40,18 @@ def rms_norm(t: Tape, x: Value, leaf: str, *, style: str = "llama") -> Value:
     copy but the input itself is multiplied (modeling_t5.py); `torch`: torch.nn.RMSNorm, one kernel on CUDA where input and weight have one
     type, else as `wide`.
     """
-    with t.scope(leaf):
+    with t.scope(leaf, x):
         weight = None if style.endswith("plain") else t.parameter("weight", (x.dims[-1],), dtype=t.setup.norm_weights)
         one_kernel = style == "torch" and t.setup.kernels.device == "cuda" and weight is not None and weight.dtype == x.dtype
         if weight is not None and (t.setup.kernels.norm == "fused" or one_kernel):
             return _fused(t, x, weight)
         wide = ops.cast(t, x, FP32)
-        squares = ops.mean(t, ops.power(t, wide), x.dims[:-1])
-        squares = ops.unary(t, "add", squares, keeps="nothing")
+        variance = ops.mean(t, ops.power(t, wide), x.dims[:-1])
+        squares = ops.unary(t, "add", variance, keeps="nothing")
         rate = ops.unary(t, "pow", squares) if style.startswith("gemma4") else ops.unary(t, "rsqrt", squares, keeps="output")
         normal = ops.mul(t, x if style == "t5" else wide, rate)
+        if not style.startswith("gemma"):
+            t.hold(variance, normal)
         if style == "gemma" and weight is not None:
             shifted = ops.unary(t, "add", ops.cast(t, weight, FP32), keeps="nothing")
             return ops.cast(t, ops.mul(t, normal, shifted), x.dtype)
@@ -69,7 +71,7 @@ def _fused(t: Tape, x: Value, weight: Value) -> Value:
 
 def layer_norm(t: Tape, x: Value, leaf: str, *, bias: bool = True, affine: bool = True, wide: bool = False) -> Value:
     """LayerNorm over the last dimension; `wide`: its input is turned into fp32 and its result back."""
-    with t.scope(leaf):
+    with t.scope(leaf, x):
         width = (x.dims[-1],)
         weight = t.parameter("weight", width, dtype=t.setup.norm_weights) if affine else None
         shift = t.parameter("bias", width, dtype=t.setup.norm_weights) if affine and bias else None
@@ -79,7 +81,7 @@ def layer_norm(t: Tape, x: Value, leaf: str, *, bias: bool = True, affine: bool 
 
 def written_layer_norm(t: Tape, x: Value, leaf: str, weight: Dims) -> Value:
     """LayerNorm without bias, written out in fp32 (modeling_cohere.py CohereLayerNorm): x - mean is worked out twice and kept twice."""
-    with t.scope(leaf):
+    with t.scope(leaf, x):
         scale = t.parameter("weight", weight, dtype=t.setup.norm_weights)
         wide = ops.cast(t, x, FP32)
         mean = ops.mean(t, wide, x.dims[:-1])

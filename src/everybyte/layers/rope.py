@@ -22,17 +22,23 @@ def rotary(t: Tape, x: Value, *, wide: bool = False, tables: Tables | None = Non
     return _turn(t, x, table_dtype(t, x), tables)
 
 
-def partial_rotary(t: Tape, x: Value, heads: Dim, head_dim: int, turned: int, *, by_token: bool = False, tables: Tables | None = None) -> Value:
+def partial_rotary(
+    t: Tape, x: Value, heads: Dim, head_dim: int, turned: int, *, by_token: bool = False, tables: Tables | None = None, inline: bool = False
+) -> Value:
     """Only the first `turned` numbers of every head turn; the rest is joined to them again (NeoX, Phi, GLM), even when nothing is left over.
 
-    The result has its heads one after another, unless they are joined side by side in every token (`by_token`, GPT-J).
+    The result has its heads one after another, unless they are joined side by side in every token (`by_token`, GPT-J). `inline`: x and the turned
+    part live until the attention returns.
     """
     if t.setup.kernels.rope == "fused":
         return ops.unary(t, "rope", x, keeps="nothing")
     rows: Dims = (*x.dims[:-1], heads)
     first = ops.narrow(t, x, (*rows, Dim("d_r", turned)))
     rest = ops.narrow(t, x, (*rows, Dim("d_p", head_dim - turned)))
-    out = ops.cat(t, (_turn(t, first, table_dtype(t, x), tables), rest), x.dims)
+    first = _turn(t, first, table_dtype(t, x), tables)
+    if inline:
+        t.hold(x, first)
+    out = ops.cat(t, (first, rest), x.dims)
     out.storage.head_major = not by_token
     return out
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from everybyte.basics.dtypes import BF16, FP16, FP32, INT64
+from everybyte.basics.dtypes import BF16, BOOL, FP16, FP32, INT64
 from everybyte.layers import ops
 from everybyte.layers.rope import table_dtype
-from everybyte.layers.size import B, Dim, Dims, S, Size, T
+from everybyte.layers.size import B, Dim, Dims, S, Size, T, elements
 from everybyte.layers.tape import Made, Storage, Tape, Value
 
 SCORES: Dim = Dim("b·s·t", 1, (B, S, T))
@@ -44,11 +44,11 @@ class Heads:
 
 
 def repeat_kv(t: Tape, x: Value, heads: int, kv_heads: int, width: Dim) -> Value:
-    """Keys or values copied to every query head; a single head of a single sequence stays a broadcast view."""
+    """Keys or values copied to every query head; a single head stays a broadcast view."""
     if heads == kv_heads:
         return x
     dims = (*x.dims[:-1], width)
-    if kv_heads == 1 and t.setup.single:
+    if kv_heads == 1:
         return ops.expand(t, x, dims)
     return ops.repeat(t, x, dims)
 
@@ -69,18 +69,17 @@ def attend(
     bias: Value | None = None,
     broadcast: bool = False,
     wide_scores: bool = False,
+    causal: bool = True,
 ) -> Value:
     """softmax(q·kᵀ)·v with the chosen kernel: q (n, A), k (n, K), v (n, Kv) -> (n, Av).
 
     `scores`: query-key pairs of one head; `wide`: eager softmax runs in fp32, as in most decoders, `wide_scores`: the scores too; `bias` is added to them.
     Soft caps and sinks are not in SDPA: HF then runs the eager path. `broadcast`: SDPA is given fewer key heads and not told to group them,
-    for which it has no fused kernel (Falcon-7B).
+    for which it has no fused kernel (Falcon-7B). `causal`: tokens see what came before, so that eager scores always get a mask.
     """
     kernels = t.setup.kernels
     if kernels.attention == "eager" or (kernels.attention == "sdpa" and (softcap or sinks is not None)):
-        if wide_scores:
-            q, k = ops.cast(t, q, FP32), ops.cast(t, k, FP32)
-        return _eager(t, q, k, v, sizes, dropout, softcap, sinks, scores, wide, bias)
+        return _eager(t, q, k, v, sizes, dropout, softcap, sinks, scores, wide, wide_scores, bias, causal or kernels.masked)
     masked = kernels.attention == "sdpa" and (kernels.masked or bias is not None or bool(window and t.setup.past_window))
     if (broadcast and kernels.attention == "sdpa") or (kernels.device == "cpu" and (t.setup.rate(dropout) or sizes.d != sizes.dv)):
         return _math(t, q, k, v, sizes, dropout, scores)
@@ -104,22 +103,32 @@ def _eager(
     sinks: Value | None,
     pairs: Dim,
     wide: bool,
+    wide_scores: bool,
     bias: Value | None,
+    masked: bool,
 ) -> Value:
     """transformers `eager_attention_forward`: the score matrix is written out and softmax runs in fp32 (`wide`) or in the type of the scores."""
     k = repeat_kv(t, k, sizes.a, sizes.k, sizes.q_width)
     v = repeat_kv(t, v, sizes.a, sizes.k, sizes.out_width)
     scores_dims: Dims = (Dim("a", sizes.a), pairs)
-    scores = ops.scale(t, ops.matmul(t, by_head(t, q), by_head(t, k), scores_dims))
+    left, right = (ops.cast(t, x, FP32) if wide_scores else x for x in (q, k))
+    scores = ops.scale(t, ops.matmul(t, by_head(t, left), by_head(t, right), scores_dims))
     if softcap:
         scores = ops.scale(t, ops.unary(t, "tanh", ops.scale(t, scores), keeps="output"))
-    scores = ops.add(t, scores, bias) if bias is not None else add_mask(t, scores)
+    if bias is not None:
+        scores = ops.add(t, scores, bias)
+    elif masked:
+        scores = add_mask(t, scores)
     if sinks is not None:
         weights = _softmax_with_sinks(t, scores, sinks)
     else:
         weights = ops.softmax(t, scores, FP32 if wide else None)
-        t.drop(scores)
-        weights = ops.cast(t, weights, v.dtype)
+        if wide:
+            weights = ops.cast(t, weights, v.dtype if wide_scores else q.dtype)
+            t.drop(scores)
+        else:
+            t.drop(scores)
+            weights = ops.cast(t, weights, v.dtype)
     weights = ops.dropout(t, weights, rate)
     out = ops.matmul(t, weights, by_head(t, v), (q.dims[0], sizes.out_width))
     return ops.contiguous(t, out)
@@ -147,7 +156,14 @@ def _softmax_with_sinks(t: Tape, scores: Value, sinks: Value) -> Value:
 
 def by_head(t: Tape, x: Value) -> Value:
     """A batched product lays its factors out by head first: a copy, unless there is one sequence or repeat_kv, a copy or a cast did so already."""
-    if t.setup.single or x.storage.head_major or x.storage.what == "copy" or (t.setup.compute is not None and x.dtype != t.setup.compute):
+    if t.setup.compute is not None and x.dtype != t.setup.compute:
+        return x
+    return _laid_out(t, x)
+
+
+def _laid_out(t: Tape, x: Value) -> Value:
+    broadcast = elements(x.dims)[0] > elements(x.storage.dims)[0]
+    if t.setup.single or (not broadcast and (x.storage.head_major or x.storage.what == "copy")):
         return x
     return ops.contiguous(t, x)
 
@@ -161,17 +177,26 @@ def add_mask(t: Tape, scores: Value) -> Value:
 
 def _math(t: Tape, q: Value, k: Value, v: Value, sizes: Heads, rate: float, pairs: Dim) -> Value:
     """SDPA out of plain operations, in fp32: where no fused kernel can run, as on the CPU with dropout
-    (ATen native/transformers/attention.cpp `_scaled_dot_product_attention_math`)."""
+    (ATen native/transformers/attention.cpp `_scaled_dot_product_attention_math`). Its local variables live until it returns."""
     origin = q.dtype if t.setup.compute is None else t.setup.compute
-    q, k, v = (ops.cast(t, ops.autocast(t, x), FP32) for x in (q, k, v))
-    q = ops.scale(t, q)
-    k = ops.scale(t, k)
-    k = repeat_kv(t, k, sizes.a, sizes.k, sizes.q_width)
-    v = repeat_kv(t, v, sizes.a, sizes.k, sizes.out_width)
-    scores = _product(t, q, k, (Dim("a", sizes.a), pairs))
-    weights = ops.dropout(t, ops.softmax(t, scores, FP32), rate)
-    out = ops.cast(t, _product(t, weights, v, (q.dims[0], sizes.out_width)), origin)
-    return ops.contiguous(t, out)
+    with t.scope("", q, k, v):
+        q, k, v = (ops.cast(t, ops.autocast(t, x), FP32) for x in (q, k, v))
+        t.hold(q, k, v)
+        q, k = ops.scale(t, q), ops.scale(t, k)
+        k, v = repeat_kv(t, k, sizes.a, sizes.k, sizes.q_width), repeat_kv(t, v, sizes.a, sizes.k, sizes.out_width)
+        t.hold(q)
+        scores = _product(t, _laid_out(t, q), _laid_out(t, k), (Dim("a", sizes.a), pairs))
+        weights = ops.dropout(t, _safe_softmax(t, scores), rate)
+        t.hold(weights)
+        out = _product(t, weights, _laid_out(t, v), (q.dims[0], sizes.out_width))
+    return ops.contiguous(t, ops.cast(t, out, origin))
+
+
+def _safe_softmax(t: Tape, scores: Value) -> Value:
+    """Softmax that gives zeros for rows without a key: also makes a bool an element."""
+    out = t.new("softmax", scores.dims, scores.dtype, scores.grad)
+    t.step("softmax", (scores,), (out,), saved=(out,), scratch=Size.of(scores.dims, BOOL))
+    return out
 
 
 def _product(t: Tape, a: Value, b: Value, dims: Dims) -> Value:

@@ -27,7 +27,7 @@ def build(c: Config) -> Network:
         qk_norm="head" if not second and c.flag("use_qk_norm", default=False) else "", qk_norm_kind="layer", qk_norm_style="written",
         dropout=c.number("attention_dropout"),
     )  # fmt: skip
-    block = ParallelBlock(attention, GatedMLP(hidden, c.integer("intermediate_size"), c.activation()), NORM)
+    block = ParallelBlock(attention, GatedMLP(hidden, c.integer("intermediate_size"), c.activation()), NORM, residual_first=True)
     local = replace(block, mixer=replace(attention, rope=True, window=window(c, 4096)))
     layers = [local if slide else block for slide in sliding_layers(c, layer_count(c), period=4 if second else 0)]
     tie = tied(c, default=True)

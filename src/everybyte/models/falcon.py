@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from everybyte.basics.dtypes import FP32
 from everybyte.layers import ops
 from everybyte.layers.block import Block, Norm, ParallelBlock
 from everybyte.layers.linear import linear
@@ -36,12 +37,14 @@ class FalconAttention:
         """x (n, h) -> (n, h)."""
         width, narrow = Dim("A", self.hidden), Dim("K", self.kv_heads * self.head_dim)
         joined = linear(t, x, "query_key_value", Dim("(A+2K)", width.size + 2 * narrow.size), bias=self.bias, apart=True)
+        t.hold(joined)
         q, k, v = (ops.narrow(t, joined, (x.dims[0], w)) for w in (width, narrow, narrow))
         q, k, v = self._spread(t, q, k, v)
         if not self.alibi:
             q, k = rotary(t, q), rotary(t, k)
         shared = self.heads if self.grouped else self.kv_heads
         sizes = Heads(self.heads, shared, self.head_dim, self.head_dim)
+        t.hold(q, k, v)
         t.cache("kv", "key", (sizes.k_width,))
         t.cache("kv", "value", (sizes.v_width,))
         rate = self.dropout if self.alibi else 0.0
@@ -74,10 +77,17 @@ class FalconAttention:
 
     def _eager(self, t: Tape, q: Value, k: Value, v: Value, sizes: Heads, rate: float) -> Value:
         """Softmax in the type of the hidden states."""
-        k, v = (repeat_kv(t, ops.autocast(t, x), sizes.a, sizes.k, sizes.q_width) for x in (k, v))
+        k = repeat_kv(t, ops.autocast(t, k), sizes.a, sizes.k, sizes.q_width)
         scores = ops.matmul(t, by_head(t, q), by_head(t, k), (Dim("a", self.heads), SCORES))
-        weights = ops.softmax(t, add_mask(t, scores), table_dtype(t, scores))
+        if self.alibi:
+            t.hold(scores)
+            scores = ops.cast(t, scores, FP32)
+            t.hold(scores)
+            scores = ops.add(t, scores, t.given("alibi", (Dim("a", self.heads), SCORES), scores.dtype))
+        t.hold(scores)
+        weights = ops.softmax(t, add_mask(t, scores), table_dtype(t, q))
         weights = ops.dropout(t, weights, rate)
+        v = repeat_kv(t, ops.autocast(t, v), sizes.a, sizes.k, sizes.q_width)
         return ops.contiguous(t, ops.matmul(t, weights, by_head(t, v), q.dims))
 
 
@@ -99,7 +109,7 @@ def build(c: Config) -> Network:
     if grouped or c.flag("parallel_attn", default=True):
         two = c.integer("num_ln_in_parallel_attn", default=2 if grouped else 1) == 2
         names = ("ln_attn", "ln_mlp") if two else ("input_layernorm",)
-        block: object = ParallelBlock(attention, mlp, norm, names, mixer_name="self_attention", sum_dropout=dropout)
+        block: object = ParallelBlock(attention, mlp, norm, names, mixer_name="self_attention", sum_dropout=dropout, in_place=True)
     else:
         block = Block(attention, mlp, norm, mixer_name="self_attention", dropout=dropout)
     return decoder(c, block, tied=tied(c, default=True), norm=norm, places=PLACES, stem=Embedding(vocab, hidden, PLACES.embed))

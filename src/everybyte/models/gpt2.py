@@ -26,7 +26,7 @@ def build(c: Config) -> Network:
     ffn = c.integer("n_inner", "intermediate_size", default=4 * hidden)
     mlp = PlainMLP(hidden, ffn, c.activation("gelu_pytorch_tanh" if big_code else "gelu_new"), names=("c_fc", "c_proj"), dropout=residual)
     norm = Norm("layer")
-    block = Block(attention, mlp, norm, ("ln_1", "ln_2"), mixer_name="attn")
+    block = Block(attention, mlp, norm, ("ln_1", "ln_2"), mixer_name="attn", holds=("out 0", "in 1"))
     positions = c.integer("n_positions", "n_ctx", "max_position_embeddings", default=1024)
     stem = Embedding(vocab, hidden, PLACES.embed, positions, "transformer.wpe", dropout=c.number("embd_pdrop", default=0.1))
     return decoder(c, block, tied=tied(c, default=True), norm=norm, places=PLACES, stem=stem)

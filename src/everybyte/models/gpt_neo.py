@@ -40,7 +40,9 @@ class NeoAttention:
         q, k, v = (linear(t, x, name, width) for name in ("q_proj", "k_proj", "v_proj"))
         t.cache("kv", "key", (width,), window=self.window)
         t.cache("kv", "value", (width,), window=self.window)
+        t.hold(q, k, v)
         q, k = ops.cast(t, q, FP32), ops.cast(t, k, FP32)
+        t.hold(q, k)
         scores = ops.matmul(t, by_head(t, q), by_head(t, k), (Dim("a", self.heads), SCORES))
         scores = ops.unary(t, "where", scores, keeps="nothing")
         weights = ops.cast(t, ops.softmax(t, add_mask(t, scores)), v.dtype)
@@ -58,7 +60,7 @@ def build(c: Config) -> Network:
     attention = NeoAttention(hidden, heads, 0, c.number("attention_dropout"), residual)
     mlp = PlainMLP(hidden, c.integer("intermediate_size", default=4 * hidden), c.activation("gelu_new"), names=("c_fc", "c_proj"), dropout=residual)
     norm = Norm("layer")
-    block = Block(attention, mlp, norm, ("ln_1", "ln_2"), mixer_name="attn")
+    block = Block(attention, mlp, norm, ("ln_1", "ln_2"), mixer_name="attn", holds=("out 0", "in 1"))
     window = c.integer("window_size", default=256)
     local = replace(block, mixer=replace(attention, window=window))
     layers = [local if kind == "local" else block for kind in _kinds(c)]

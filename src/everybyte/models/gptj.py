@@ -19,7 +19,7 @@ def build(c: Config) -> Network:
     heads, _, head_dim = c.heads(hidden)
     residual = c.number("resid_pdrop")
     attention = Attention(
-        hidden, heads, heads, head_dim, rotary_dim=c.integer("rotary_dim", default=64), rope_by_token=True, rope_tables="call", wide_scores=True,
+        hidden, heads, heads, head_dim, rotary_dim=c.integer("rotary_dim", default=64), rope_by_token=True, rope_inline=True, rope_tables="call", wide_scores=True,
         dropout=c.number("attn_pdrop"), out_dropout=residual, names=("q_proj", "k_proj", "v_proj", "out_proj"),
     )  # fmt: skip
     ffn = c.integer("n_inner", default=4 * hidden)

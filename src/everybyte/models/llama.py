@@ -99,7 +99,7 @@ def llama_block(c: Config, variant: Variant = Variant()) -> Block:  # noqa: B008
     mlp_bias = c.flag("mlp_bias", default=variant.bias_key == "use_bias" and bias)
     ffn, activation = c.integer("intermediate_size"), c.activation("silu" if variant.gated else "relu2")
     mlp = GatedMLP(hidden, ffn, activation, mlp_bias) if variant.gated else PlainMLP(hidden, ffn, activation, mlp_bias, ("up_proj", "down_proj"))
-    return Block(attention, mlp, Norm("rms", variant.norm), scaled=variant.scaled)
+    return Block(attention, mlp, Norm("rms", variant.norm), scaled=variant.scaled, inline=variant.scaled)
 
 
 def _layers(c: Config, variant: Variant, block: Block) -> list[Block]:

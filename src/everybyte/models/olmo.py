@@ -22,7 +22,7 @@ def build(c: Config) -> Network:
     bias = c.flag("attention_bias", default=False)
     attention = Attention(
         hidden, heads, kv_heads, head_dim, qkv_bias=bias, out_bias=bias, qk_norm="" if first else "all", qk_norm_style="wide",
-        clip=first and c.has("clip_qkv"), dropout=c.number("attention_dropout"),
+        clip=first and c.has("clip_qkv"), rope_back=True, dropout=c.number("attention_dropout"),
     )  # fmt: skip
     mlp = GatedMLP(hidden, c.integer("intermediate_size"), c.activation())
     if first:

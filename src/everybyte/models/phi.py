@@ -18,7 +18,7 @@ def build(c: Config) -> Network:
     hidden, vocab = c.integer("hidden_size"), c.integer("vocab_size")
     heads, kv_heads, head_dim = c.heads(hidden)
     attention = Attention(
-        hidden, heads, kv_heads, head_dim, qkv_bias=True, out_bias=True, rotary_dim=rotary_dim(c, head_dim, default=0.5),
+        hidden, heads, kv_heads, head_dim, qkv_bias=True, out_bias=True, rotary_dim=rotary_dim(c, head_dim, default=0.5), rope_inline=True,
         qk_norm="head" if c.flag("qk_layernorm", default=False) else "", qk_norm_kind="layer", qk_norm_names=("q_layernorm", "k_layernorm"),
         dropout=c.number("attention_dropout"), names=("q_proj", "k_proj", "v_proj", "dense"),
     )  # fmt: skip

@@ -18,4 +18,4 @@ def build(c: Config) -> Network:
         hidden, heads, kv_heads, head_dim, fused_qkv="qkv_proj", rotary_dim=rotary_dim(c, head_dim), window=window(c), dropout=c.number("attention_dropout")
     )
     mlp = GatedMLP(hidden, c.integer("intermediate_size"), c.activation(), fused_gate="gate_up_proj")
-    return decoder(c, Block(attention, mlp, dropout=c.number("resid_pdrop")), tied=tied(c, default=False))
+    return decoder(c, Block(attention, mlp, dropout=c.number("resid_pdrop"), inline=True), tied=tied(c, default=False))
