@@ -7,6 +7,8 @@ from typing import Any
 import torch
 import transformers
 
+torch.set_num_threads(1)  # tensors are small, and threads wait for one another longer than they work
+
 Fields = dict[str, Any]
 
 SIZES: Fields = {"vocab_size": 512, "hidden_size": 48, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}

@@ -38,8 +38,17 @@ class Compressor:
         product = ops.mul(t, kv, weights)
         t.step("sum", (product,), (summed,), made=[Made(product, None)])
         entries = rms_norm(t, summed, "kv_norm", style="wide")
-        t.cache("kv", "compressed", (one,), every=self.rate)
+        self._remember(t, width, one)
         return turned(t, entries, Dim("1", 1), self.head_dim, self.rope, windows)
+
+    def _remember(self, t: Tape, width: Dim, one: Dim) -> None:
+        """The entries; the tokens of a window that is not full yet, as many as there can be; of the last full window what the next one reads."""
+        t.cache("kv", "compressed", (one,), every=self.rate)
+        for name in ("waiting", "waiting gate"):
+            t.cache("state", name, (Dim("(rate-1)", self.rate - 1), width))
+        if self.overlap:
+            t.cache("state", "overlap", (Dim("rate", self.rate), one))
+            t.cache("state", "overlap gate", (Dim("rate", self.rate), one), FP32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +96,9 @@ class CompressedAttention:
         q = turned(t, ops.view(unweighted_norm(t, q), (*rows, width)), heads, self.head_dim, self.rope, QUERIES)
         kv = rms_norm(t, linear(t, x, "kv_proj", Dim("d", self.head_dim)), "kv_norm", style="wide")
         kv = turned(t, kv, Dim("1", 1), self.head_dim, self.rope, QUERIES)
-        t.cache("kv", "key", (Dim("d", self.head_dim),), window=self.window)
+        # beside compressed entries keys and values are one tensor, else two (DeepseekV4HCACache, DynamicSlidingWindowLayer)
+        for name in ("key",) if self.compressor is not None else ("key", "value"):
+            t.cache("kv", name, (Dim("d", self.head_dim),), window=self.window)
         entries = None
         if self.compressor is not None:
             with t.scope("compressor", q, kv, latent):

@@ -28,7 +28,7 @@ def _attention(c: Config, sliding: bool) -> Attention:
     return Attention(
         hidden, heads, kv_heads, head_dim, qkv_bias=c.flag("attention_bias", default=False), rotary_dim=rotary_dim(c, head_dim, 0.334),
         v_dim=c.integer("v_head_dim", default=head_dim), sinks=c.flag("add_swa_attention_sink_bias", default=True) and sliding, wide_softmax=False,
-        window=c.integer("sliding_window_size", "sliding_window", default=128) + 1 if sliding else 0, dropout=c.number("attention_dropout"),
+        window=_window(c) if sliding else 0, dropout=c.number("attention_dropout"),
     )  # fmt: skip
 
 
@@ -45,3 +45,10 @@ def _routed(c: Config, layers: int) -> tuple[bool, ...]:
     """Experts in all layers but the first, or as `moe_layer_freq` or `mlp_layer_types` says."""
     default = ["dense", *["sparse"] * (layers - 1)]
     return flags(c, "moe_layer_freq", layers) or tuple(kind == "sparse" for kind in kinds(c, "mlp_layer_types", layers, ("dense", "sparse"), default))
+
+
+def _window(c: Config) -> int:
+    """Tokens that a query sees: `sliding_window_size` counts those before it, transformers' own field itself too."""
+    if c.has("sliding_window_size"):
+        return c.integer("sliding_window_size") + 1
+    return c.integer("sliding_window", default=129)
