@@ -14,7 +14,8 @@ from everybyte.job.shorthand import shorten
 
 def job_to_dict(job: Job) -> dict[str, Any]:
     """What was given, as plain data in the contract's long form. `read_job` of it is the same job."""
-    plain: dict[str, Any] = msgspec.to_builtins(job)
+    # by way of JSON: lists stay lists, where to_builtins leaves tuples
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(job))
     return plain
 
 

@@ -21,12 +21,12 @@ class Choices:
     def pick(self, key: str, given: T | None, default: T, origin: str) -> T:
         """The given value, or the default with where it comes from. Both are recorded."""
         value = default if given is None else given
-        self.settings.append(Setting(key, value, origin if given is None else USER))
+        self.note(key, value, origin if given is None else USER)
         return value
 
     def note(self, key: str, value: Any, origin: str) -> None:
         """Records a setting that follows from others."""
-        self.settings.append(Setting(key, value, origin))
+        self.settings.append(Setting(key, list(value) if isinstance(value, tuple) else value, origin))
 
     def assume(self, text: str) -> None:
         """Records something that the answer takes for granted, once."""
