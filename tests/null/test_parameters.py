@@ -53,3 +53,36 @@ def test_every_architecture_of_the_catalogue_is_supported() -> None:
     """No row of the catalogue is refused, and every short name of a model type leads to a family."""
     assert {row.architecture for row in all_models()} <= set(supported())
     assert set(MODEL_TYPES.values()) <= set(supported())
+
+
+BUILT = [row for row in all_models() if row.architecture in set(supported())]
+
+
+@pytest.mark.parametrize("row", [row for row in BUILT if row.params_untied is not None], ids=lambda row: row.name)
+def test_tied_weights_count_once(row: ModelRow) -> None:
+    """A head that shares the embedding's weight adds V·h to an untied count, and nothing to ours."""
+    network = network_of(row.name)
+    shared = network.vocab * (network.head.hidden if network.head is not None else network.hidden) if network.tied else 0
+    assert parameter_count(network) + shared == row.params_untied
+
+
+@pytest.mark.parametrize("row", BUILT, ids=[row.name for row in BUILT])
+def test_layers_add_up(row: ModelRow) -> None:
+    """Embedding, every block and head make up the whole, once each; buffers are apart."""
+    network = network_of(row.name)
+    pieces: dict[str, int] = {}
+    for entry in declared(network):
+        if not entry.parameter.buffer:
+            pieces[entry.part] = pieces.get(entry.part, 0) + entry.copies * entry.parameter.numel
+    assert sum(pieces.values()) == parameter_count(network)
+    assert sum(part.copies for part in parts(network) if not part.tower and part.label in {run.label for run in network.runs}) == network.layers
+    assert all(entry.parameter.trainable is False for entry in declared(network) if entry.parameter.buffer)
+
+
+@pytest.mark.parametrize("row", [row for row in BUILT if row.params_meta is None], ids=lambda row: row.name)
+def test_models_without_a_reference_are_listed(row: ModelRow) -> None:
+    """A model that transformers has no class for is built too; what our count rests on is written down."""
+    with UNCOUNTED.open(encoding="utf-8", newline="") as lines:
+        known = {entry["name"]: entry for entry in csv.DictReader(lines)}
+    assert parameter_count(network_of(row.name)) == int(known[row.name]["parameters"])
+    assert len(known[row.name]["reason"]) > 20
