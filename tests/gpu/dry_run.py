@@ -23,8 +23,6 @@ Fields = dict[str, Any]
 CARD = "rtx-4090"
 MOST_BYTES = 22 * 2**30
 """What a job may need on a card of 24 GB."""
-DEPTHS = 2, 4
-"""Small twins differ by whole periods of their layers."""
 SCALARS = 16
 """The loss and the weights that it was divided by."""
 
@@ -79,9 +77,10 @@ def check_training(twin: Fields) -> tuple[bool, str]:
     if "shape" in twin["model"]:
         measured, predicted = kept_on_cpu(twin), kept_predicted(twin)
         return abs(measured - predicted) <= SCALARS, f"kept {measured:,} bytes, predicted {predicted:,}"
-    pair = [deeper(twin, depth) for depth in DEPTHS]
+    period = twin["model"]["config"].get("sliding_window_pattern", 1)
+    pair = [deeper(twin, depth) for depth in (period, 2 * period)]
     measured, predicted = (kept(pair[1]) - kept(pair[0]) for kept in (kept_on_cpu, kept_predicted))
-    return measured == predicted, f"{DEPTHS[1] - DEPTHS[0]} layers keep {measured:,} bytes, predicted {predicted:,}"
+    return measured == predicted, f"{period} more layers keep {measured:,} bytes, predicted {predicted:,}"
 
 
 def deeper(twin: Fields, layers: int) -> Fields:

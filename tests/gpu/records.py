@@ -42,7 +42,8 @@ def record(measured: Measured, result: Fields) -> Fields:
             for name in FIGURES
             if name in result["figures"]
         ],
-        "completeness": "A",
+        # without nvidia-smi only the use of the whole card is known
+        "completeness": "B" if result["device_by"].startswith("mem_get_info") else "A",
         "note": f"{env['gpu']}, driver {env['driver']}, CUDA {env['cuda']}, {versions}; random weights; peak.allocated of the third step (training) or "
         f"the second run (inference); peak.device by {result['device_by']}",
     }

@@ -22,6 +22,7 @@ from loop import Inference, Training
 Fields = dict[str, Any]
 READY, RESULT = "READY", "RESULT "
 STEPS = 3
+DEVICE = "cuda"
 PACKAGES = ("torch", "transformers", "peft", "bitsandbytes", "torchao", "liger_kernel")
 
 
@@ -37,13 +38,15 @@ def main() -> None:
 
 def run(job: Fields, snapshot: str | None) -> Fields:
     """Figures of a job with the environment; `error` instead of figures if it failed, `oom` if that was for want of memory."""
-    used_before = device_used()
-    torch.cuda.init()
-    result: Fields = {"environment": environment()}
+    result: Fields = {}
     try:
+        used_before = device_used()
+        torch.cuda.init()
+        result["environment"] = environment()
         with recorded(snapshot):
-            result["figures"] = train(job) if "train" in job else serve(job)
-        result["figures"]["peak.device"], result["device_by"] = device_bytes(used_before)
+            figures = train(job) if "train" in job else serve(job)
+        figures["peak.device"], result["device_by"] = device_bytes(used_before)
+        result["figures"] = figures
     except torch.cuda.OutOfMemoryError as error:
         result |= {"oom": True, "error": str(error).split("\n")[0][:300]}
     except Exception as error:  # noqa: BLE001 - the parent shows it beside the job's name
@@ -57,7 +60,7 @@ def recorded(path: str | None) -> Iterator[None]:
     if path is None:
         yield
         return
-    torch.cuda.memory._record_memory_history(max_entries=200_000)
+    torch.cuda.memory._record_memory_history(stacks="python", max_entries=200_000)
     try:
         yield
     finally:
@@ -67,7 +70,7 @@ def recorded(path: str | None) -> Iterator[None]:
 
 def train(job: Fields) -> dict[str, int]:
     """Three steps; peak.allocated is that of the last, when optimizer states are there."""
-    training = Training(job, "cuda")
+    training = Training(job, DEVICE)
     reserved = 0
     for _ in range(STEPS):
         reserved = max(reserved, torch.cuda.max_memory_reserved())
@@ -84,7 +87,7 @@ def train(job: Fields) -> dict[str, int]:
 
 def serve(job: Fields) -> dict[str, int]:
     """Two runs; peak.allocated is that of the second, weights are counted before the first."""
-    inference = Inference(job, "cuda")
+    inference = Inference(job, DEVICE)
     prompt = sum(t.untyped_storage().nbytes() for t in inference.batch.values())
     weights = torch.cuda.memory_allocated() - -(-prompt // 512) * 512
     inference.run()
