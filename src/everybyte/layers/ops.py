@@ -119,6 +119,13 @@ def scale(t: Tape, x: Value) -> Value:
     return unary(t, "mul", x, keeps="nothing")
 
 
+def scale_(t: Tape, x: Value) -> Value:
+    """Product with a number, written over x; the gradient is a new tensor."""
+    out = Value(x.storage, x.dims, x.dtype, x.grad)
+    t.step("mul_", (x,), (out,))
+    return out
+
+
 def power(t: Tape, x: Value) -> Value:
     """`x.pow(2)`: keeps x; its backward also makes x¹ and 2·x¹ (FunctionsManual.cpp pow_backward)."""
     out = t.new("pow", x.dims, x.dtype, x.grad)

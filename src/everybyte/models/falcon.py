@@ -84,6 +84,7 @@ class FalconAttention:
             scores = ops.cast(t, scores, FP32)
             t.hold(scores)
             scores = ops.add(t, scores, t.given("alibi", (Dim("a", self.heads), SCORES), scores.dtype))
+        scores = ops.scale_(t, scores)
         t.hold(scores)
         weights = ops.softmax(t, add_mask(t, scores), table_dtype(t, q))
         weights = ops.dropout(t, weights, rate)
@@ -111,5 +112,5 @@ def build(c: Config) -> Network:
         names = ("ln_attn", "ln_mlp") if two else ("input_layernorm",)
         block: object = ParallelBlock(attention, mlp, norm, names, mixer_name="self_attention", sum_dropout=dropout, in_place=True)
     else:
-        block = Block(attention, mlp, norm, mixer_name="self_attention", dropout=dropout)
+        block = Block(attention, mlp, norm, mixer_name="self_attention", dropout=dropout, holds=("in 0", "out 0", "in 1", "out 1"))
     return decoder(c, block, tied=tied(c, default=True), norm=norm, places=PLACES, stem=Embedding(vocab, hidden, PLACES.embed))

@@ -1,0 +1,81 @@
+"""The bytes that PyTorch's CPU allocator really hands out, in order: peaks with in-place gradient accumulation and all temporaries."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+WHOLE = {
+    f"aten::{name}"
+    for name in (
+        "mm", "addmm", "bmm", "baddbmm", "add", "add_", "mul", "mul_", "sub", "div", "div_", "neg", "pow", "sum", "mean", "rsqrt", "where", "clamp_",
+        "tanh", "gelu", "silu", "relu", "sigmoid", "tanh_backward", "gelu_backward", "silu_backward", "sigmoid_backward", "threshold_backward",
+        "_softmax", "_softmax_backward_data", "native_layer_norm", "native_layer_norm_backward",
+        "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward",
+    )
+}  # fmt: skip
+"""Operations taken as one event: what their CPU kernels use inside (packed weights, copies in a common type) is not there on a GPU."""
+
+
+class Peak(NamedTuple):
+    """Highest bytes during a call, and what was left after it."""
+
+    highest: int
+    left: int
+
+
+def peak_of(call: Callable[[], Any], start: int = 0) -> tuple[Peak, Any]:
+    """The peak while `call` runs, counted from `start`, and its result."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        result = call()
+    events = profiler.profiler.kineto_results.events()
+    changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
+    spans = _outermost(sorted((e.start_ns(), e.start_ns() + e.duration_ns()) for e in events if e.name() in WHOLE))
+    live = highest = start
+    for size in _merged(changes, spans):
+        live += size
+        highest = max(highest, live)
+    return Peak(highest, live), result
+
+
+def _outermost(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    out: list[tuple[int, int]] = []
+    for span in spans:
+        if not out or span[0] >= out[-1][1]:
+            out.append(span)
+    return out
+
+
+def _merged(changes: list[tuple[int, int]], spans: list[tuple[int, int]]) -> list[int]:
+    """Sizes in order; those inside one span as their sum."""
+    starts = [span[0] for span in spans]
+    sizes: list[int] = []
+    owner: tuple[int, int] | None = None
+    for time, size in changes:
+        index = bisect_right(starts, time) - 1
+        span = spans[index] if index >= 0 and time <= spans[index][1] else None
+        if span is not None and span == owner:
+            sizes[-1] += size
+        else:
+            sizes.append(size)
+        owner = span
+    return sizes
+
+
+class Ones(torch.autograd.Function):
+    """Ends a graph: its backward makes a gradient that nobody else holds."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        """A zero."""
+        ctx.shape, ctx.dtype = x.shape, x.dtype
+        return x.new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        """Ones."""
+        return torch.ones(ctx.shape, dtype=ctx.dtype)
