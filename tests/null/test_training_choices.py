@@ -117,6 +117,13 @@ def test_a_printed_number_that_does_not_fit_is_pointed_out() -> None:
     assert any("trainable_params" in text for text in answer(adapter={**LORA, "trainable_params": 12345}).warnings)
 
 
+def test_an_adapter_on_nothing_is_refused() -> None:
+    """Targets that the model does not have are named; without targets the family's own are taken."""
+    with pytest.raises(BadInput, match=r"query_key_value match no linear layer"):
+        answer(adapter={**LORA, "targets": ["query_key_value"]})
+    assert answer("EleutherAI/pythia-1b", adapter={"kind": "lora", "rank": 8}).model.trainable_params == 16 * 8 * (2048 + 3 * 2048)
+
+
 def test_an_unknown_kind_is_refused() -> None:
     """With what is answered."""
     with pytest.raises(Unsupported, match=r"xlora.*answered are"):

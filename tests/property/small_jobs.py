@@ -53,6 +53,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 LAYERS = {"GPT2LMHeadModel": "n_layer"}
+OTHER_NAMES = ("GPT2LMHeadModel", "GPTNeoXForCausalLM", "BertForMaskedLM", "Phi3ForCausalLM", "DeepseekV3ForCausalLM")
+"""Architectures without linear layers called q_proj and v_proj: an adapter on these would cover nothing."""
 
 
 def model(architecture: str, layers: int) -> dict[str, Any]:
@@ -99,6 +101,8 @@ def trainings(draw: st.DrawFn, frameworks: tuple[str, ...] = FRAMEWORKS) -> dict
     if draw(st.booleans()):
         train["zero_grad_set_to_none"] = False
     architecture = draw(st.sampled_from(sorted(CONFIGS)))
+    if architecture in OTHER_NAMES and "adapter" in train:
+        train["adapter"]["targets"] = "all-linear"
     return {"model": model(architecture, draw(st.integers(1, 5))), "hardware": {"gpu": "a100-80gb", "gpus": 1}, "train": train}
 
 

@@ -35,6 +35,12 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "cpt": ("num_virtual_tokens",),
 }  # fmt: skip
 """Keys of train.extra that a kind reads, by peft's names."""
+FAMILY_TARGETS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("t5", "mt5"), ("q", "v")), **dict.fromkeys(("gpt2", "gpt_bigcode"), ("c_attn",)),
+    **dict.fromkeys(("bloom", "gpt_neox", "falcon"), ("query_key_value",)), **dict.fromkeys(("bert", "roberta"), ("query", "value")),
+    "phi": ("q_proj", "v_proj", "fc1", "fc2"), "phi3": ("qkv_proj",), "nemotron_h": ("q_proj", "k_proj", "v_proj", "o_proj"),
+}  # fmt: skip
+"""peft's default targets of LoRA, where they are not q_proj and v_proj (peft utils/constants.py)."""
 FEEDFORWARD = ("down_proj", "fc2", "dense_4h_to_h", "c_proj", "wo")
 """Layers whose input (IA)³ scales where the job names none (peft utils/constants.py)."""
 
@@ -50,8 +56,9 @@ def adapter_of(train: Train, network: Network, framework: str, usual: Adapter, c
     if kind in SIZES:
         choices.assume(f"{kind} keeps a copy of its input and its own result in the adapter's type; its parameters are exact")
     listed = given.targets
-    targets = ("*",) if listed == "all-linear" else (tuple(listed) if listed is not None else usual.targets)
-    choices.note("train.adapter.targets", listed or list(targets), "given" if listed is not None else default_of(framework))
+    targets = ("*",) if listed == "all-linear" else (tuple(listed) if listed is not None else _usual_targets(usual, network))
+    noted = listed if listed == "all-linear" else list(targets)
+    choices.note("train.adapter.targets", noted, "given" if listed is not None else default_of(framework))
     word = choices.pick("train.adapter.dtype", given.dtype, usual.dtype.name, default_of(framework))
     extra = train.extra or {}
     rate = choices.pick("train.extra.lora_dropout", extra.get("lora_dropout"), usual.dropout, default_of(framework))
@@ -59,10 +66,17 @@ def adapter_of(train: Train, network: Network, framework: str, usual: Adapter, c
         raise BadInput("train.extra.lora_dropout", f"must be a rate from 0 to 1, not {rate!r}")
     found = Adapter(kind, given.rank or 0, targets, dtype(word, "train.adapter.dtype"), float(rate), _options(kind, extra, train), _feedforward(kind, extra))
     found = _with_rank(found, given, network, framework, usual, choices)
+    if not trained_count(network, found):
+        raise BadInput("train.adapter.targets", f"{', '.join(targets)} match no linear layer of this model; all-linear takes every one")
     printed, ours = given.trainable_params, trained_count(network, found) if given.trainable_params and not given.modules_to_save else None
     if ours is not None and ours != printed:
         choices.warn(f"train.adapter.trainable_params: the run printed {printed:,}; these adapters on this model have {ours:,}")
     return found
+
+
+def _usual_targets(usual: Adapter, network: Network) -> tuple[str, ...]:
+    """The framework's default, or peft's for the family."""
+    return FAMILY_TARGETS.get(network.family, usual.targets) if usual.targets == ("q_proj", "v_proj") else usual.targets
 
 
 def _options(kind: str, extra: dict[str, Any], train: Train) -> tuple[tuple[str, int], ...]:
