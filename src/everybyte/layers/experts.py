@@ -130,6 +130,11 @@ class Experts:
         if self.bias:
             table = t.parameter(f"{leaf}_bias", (count, out), share=self.share)
             bias = rows(t, table, by_expert, (*x.dims[:-1], out))
+        if packed and t.setup.packed is not None and not t.setup.packed.computes:
+            # a parametrisation dequantises all experts when the weight is read (bitsandbytes nn/parametrize.py)
+            dense = t.new("dequantised", weight.dims, weight.dtype, False)
+            t.step("dequantise", (weight,), (dense,))
+            weight = dense
         x = ops.cast(t, x, weight.dtype)
         y = t.new("grouped_mm", (*x.dims[:-1], out), x.dtype, x.grad or weight.grad)
         t.step("grouped_mm", (x, weight, offsets), (y,), saved=([weight] if x.grad else []) + ([x] if weight.grad else []) + [offsets])

@@ -157,7 +157,13 @@ def packed_of(train: Train, defaults: Defaults, choices: Choices) -> Packed | No
     double = choices.pick("train.quantization.double", given.double, False, framework)
     # routers of mixtures are plain nn.Linear modules: bitsandbytes packs them, GPTQ and AWQ checkpoints leave them out
     skip = (*defaults.packed_skip, *((".gate", ".router", "shared_expert_gate") if given.format in ("gptq", "awq") else ()))
-    return Packed(given.format, skip, group, double=bool(double), bits=given.bits or 4)
+    extra = train.extra or {}
+    experts = any(bool(extra.get(key)) for key in PACKED_EXPERTS)
+    return Packed(given.format, skip, group, double=bool(double), bits=given.bits or 4, experts=experts)
+
+
+PACKED_EXPERTS = ("quantize_moe_experts", "linearized_experts")
+"""Keys of train.extra (axolotl's) by which the joined experts of transformers 5, which are no linear layers, are packed too."""
 
 
 def kernels_of(train: Train, defaults: Defaults, choices: Choices) -> Kernels:
