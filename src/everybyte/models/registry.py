@@ -9,7 +9,7 @@ from typing import Any
 
 from everybyte.basics.errors import Unsupported, did_you_mean
 from everybyte.layers.network import Network
-from everybyte.models.config import Config
+from everybyte.models.config import Config, shorten
 from everybyte.models.stored import packed_of
 
 FAMILIES: dict[str, tuple[str, ...]] = {
@@ -161,6 +161,8 @@ def build(fields: Mapping[str, Any], name: str = "", path: str = "model.config")
         asked = architecture or config.model_type
         if not asked:
             raise Unsupported(f"{path}.architectures", "is missing, and so is model_type: the file does not say what the model is")
+        if not asked.isprintable() or len(asked) > 100:
+            asked = shorten(asked)
         raise Unsupported(f"{path}.architectures", f"{asked} is not supported{did_you_mean(asked, _FILE_OF)}; `everybyte models --architectures` lists all")
     if not config.architecture:
         config = Config({**fields, "architectures": [architecture]}, path, name)
