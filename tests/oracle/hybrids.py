@@ -42,6 +42,7 @@ STEP: Fields = {
     **HEADS, "moe_intermediate_size": 40, "share_expert_dim": 56, "n_routed_experts": 4, "num_experts_per_tok": 2, "sliding_window": 64,
     "pad_token_id": 0,
 }  # fmt: skip
+MIMO: Fields = {**HEADS, "head_dim": 24, "v_head_dim": 16, "moe_intermediate_size": 40, "n_routed_experts": 8, "num_experts_per_tok": 2}
 KIMI: Fields = {
     **SIZES, "num_key_value_heads": 4, "moe_intermediate_size": 40, "kv_lora_rank": 20, "q_lora_rank": None, "qk_rope_head_dim": 8, "v_head_dim": 12,
     "qk_nope_head_dim": 12, "num_local_experts": 4, "num_experts_per_tok": 2, "linear_head_dim": 8, "linear_num_heads": 3, "pad_token_id": 0,
@@ -89,11 +90,8 @@ CASES: dict[str, tuple[str, Fields, Any]] = {
     ),
     "gpt-oss": ("GptOssForCausalLM", {**HEADS, "num_local_experts": 4, "num_experts_per_tok": 2}, every(layer_types="full_attention")),
     "minimax-m2": ("MiniMaxM2ForCausalLM", {**HEADS, "num_local_experts": 4, "num_experts_per_tok": 2}, None),
-    "mimo-v2": (
-        "MiMoV2FlashForCausalLM",
-        {**HEADS, "head_dim": 24, "v_head_dim": 16, "moe_intermediate_size": 40, "n_routed_experts": 8, "num_experts_per_tok": 2},
-        every(mlp_layer_types="sparse", layer_types="sliding_attention"),
-    ),
+    "mimo-v2": ("MiMoV2FlashForCausalLM", MIMO, every(mlp_layer_types="sparse", layer_types="sliding_attention")),
+    "mimo-v2-full": ("MiMoV2FlashForCausalLM", MIMO, every(mlp_layer_types="dense", layer_types="full_attention")),
     "ernie-moe": ("Ernie4_5_MoeForCausalLM", {**SIZES, "moe_intermediate_size": 40, "moe_k": 2, "moe_num_experts": 4, "moe_layer_start_index": 0}, None),
     "hunyuan-moe": ("HunYuanMoEV1ForCausalLM", {**HEADS, "moe_topk": 2, "num_experts": 4}, None),
     "llama4-rope": (

@@ -77,6 +77,8 @@ class Attention:
     """Eager scores are products of fp32 copies of q and k (GPT-J)."""
     wide_softmax: bool = True
     """Eager softmax runs in fp32; False: in the type of the scores (GPT-2)."""
+    shifted: bool = False
+    """Eager scores lose their row's maximum first (MiMo-V2)."""
     window: int = 0
     """Each token sees this many back, itself included; 0 for all."""
     dropout: float = 0.0
@@ -114,7 +116,7 @@ class Attention:
         sinks = t.parameter("sinks", (Dim("a", self.heads),)) if self.sinks else None
         out = attend(
             t, q, k, v, sizes, dropout=self.dropout, softcap=self.softcap, sinks=sinks, wide=self.wide_softmax, window=self.window, bias=mask,
-            wide_scores=self.wide_scores,
+            wide_scores=self.wide_scores, shifted=self.shifted,
         )  # fmt: skip
         if gate is not None:
             out = ops.mul(t, out, ops.unary(t, "sigmoid", gate, keeps="output"))

@@ -131,9 +131,7 @@ class CompressedAttention:
             joined = one("cat", Size.total(Size.of((Dim("", 1, (B, axis)), Dim("d", self.head_dim)), kv.dtype) for axis in axes), kv.dims)
             t.step("cat", inputs, (joined,), made=[Made(v, None) for v in inputs])
             inputs = (joined,)
-        k, v = one("repeat", key_size, keys), one("repeat", key_size, keys)
-        for copy in (k, v):
-            t.step("repeat", inputs, (copy,))
+        k, v = (self._repeated(t, inputs[0], one("repeat", key_size, keys)) for _ in "kv")
         flat, full = scores_size(extra=False, dtype=q.dtype), scores_size(extra=True, dtype=FP32)
         scores, masked = one("matmul", flat, pairs), one("add mask", flat, pairs)
         t.step("matmul", (q, k), (scores,), saved=(q, k), made=[Made(q, Size.of(q.dims, q.dtype)), Made(k, key_size)])
@@ -150,6 +148,14 @@ class CompressedAttention:
         out = t.new("matmul", q.dims, q.dtype, cut.grad)
         t.step("matmul", (cut, v), (out,), saved=(cut, v), made=[Made(cut, flat), Made(v, key_size)])
         return ops.contiguous(t, out)
+
+    @staticmethod
+    def _repeated(t: Tape, kv: Value, copy: Value) -> Value:
+        """The one head for every query head: a view of which a product makes a copy, unless there is one sequence."""
+        if t.setup.single:
+            copy = Value(kv.storage, copy.dims, copy.dtype, copy.grad)
+        t.step("repeat", (kv,), (copy,))
+        return copy
 
     def _project_back(self, t: Tape, x: Value) -> Value:
         """Each of `groups` parts of the heads through its own matrix, then one projection (DeepseekV4GroupedLinear)."""

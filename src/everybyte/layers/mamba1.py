@@ -39,8 +39,8 @@ class Mamba1:
             return self._inner_function(t, both, decay)
         u, gate = ops.split(t, both, [(*rows, inner)] * 2)
         u = causal_conv(t, u, "conv1d", self.kernel, bias=self.conv_bias)
-        # x_proj and the scan want the channels in different places: x_proj reads a copy
-        parts = linear(t, ops.contiguous(t, u), "x_proj", Dim("(r+2N)", self.rank + 2 * self.state))
+        # x_proj and the scan want the channels in different places: x_proj reads a copy, or one sequence the other way round
+        parts = linear(t, u if t.setup.single else ops.contiguous(t, u), "x_proj", Dim("(r+2N)", self.rank + 2 * self.state))
         dt, b, c = ops.split(t, parts, [(*rows, d) for d in (Dim("r", self.rank), state, state)])
         dt, b, c = (self._norm(t, v, leaf) for v, leaf in ((dt, "dt_layernorm"), (b, "b_layernorm"), (c, "c_layernorm")))
         with t.scope("dt_proj"):

@@ -70,16 +70,18 @@ def attend(
     broadcast: bool = False,
     wide_scores: bool = False,
     causal: bool = True,
+    shifted: bool = False,
 ) -> Value:
     """softmax(q·kᵀ)·v with the chosen kernel: q (n, A), k (n, K), v (n, Kv) -> (n, Av).
 
     `scores`: query-key pairs of one head; `wide`: eager softmax runs in fp32, as in most decoders, `wide_scores`: the scores too; `bias` is added to them.
     Soft caps and sinks are not in SDPA: HF then runs the eager path. `broadcast`: SDPA is given fewer key heads and not told to group them,
     for which it has no fused kernel (Falcon-7B). `causal`: tokens see what came before, so that eager scores always get a mask.
+    `shifted`: eager scores lose their row's maximum before softmax, with sinks or without (MiMo-V2).
     """
     kernels = t.setup.kernels
     if kernels.attention == "eager" or (kernels.attention == "sdpa" and (softcap or sinks is not None)):
-        return _eager(t, q, k, v, sizes, dropout, softcap, sinks, scores, wide, wide_scores, bias, causal or kernels.masked)
+        return _eager(t, q, k, v, sizes, dropout, softcap, sinks, scores, wide, wide_scores, bias, causal or kernels.masked, shifted)
     masked = kernels.attention == "sdpa" and (kernels.masked or bias is not None or bool(window and t.setup.past_window))
     if (broadcast and kernels.attention == "sdpa") or (kernels.device == "cpu" and (t.setup.rate(dropout) or sizes.d != sizes.dv)):
         return _math(t, q, k, v, sizes, dropout, scores)
@@ -106,6 +108,7 @@ def _eager(
     wide_scores: bool,
     bias: Value | None,
     masked: bool,
+    shifted: bool,
 ) -> Value:
     """transformers `eager_attention_forward`: the score matrix is written out and softmax runs in fp32 (`wide`) or in the type of the scores."""
     k = repeat_kv(t, k, sizes.a, sizes.k, sizes.q_width)
@@ -122,6 +125,8 @@ def _eager(
     if sinks is not None:
         weights = _softmax_with_sinks(t, scores, sinks)
     else:
+        if shifted:
+            scores = _less_maximum(t, scores, Size.of(scores.dims, scores.dtype))
         weights = ops.softmax(t, scores, FP32 if wide else None)
         if wide:
             weights = ops.cast(t, weights, v.dtype if wide_scores else q.dtype)
@@ -136,22 +141,34 @@ def _eager(
 
 def _softmax_with_sinks(t: Tape, scores: Value, sinks: Value) -> Value:
     """One more column of logits, minus the row's maximum, softmax in the type of the scores, the column cut off (modeling_gpt_oss.py)."""
-    heads, pairs = scores.dims
-    row = (heads, Dim("b·s", 1, tuple(a for a in pairs.axes if a in (B, S))))
-    whole = Size.of(scores.dims, scores.dtype) + Size.of(row, scores.dtype)
+    whole = Size.of(scores.dims, scores.dtype) + Size.of(_row(scores), scores.dtype)
 
     def made(what: str) -> Value:
         return Value(Storage(whole, t.path, what, scores.dims, scores.dtype), scores.dims, scores.dtype, scores.grad or sinks.grad)
 
-    joined, shifted, probabilities = made("cat"), made("sub"), made("softmax")
+    joined, probabilities = made("cat"), made("softmax")
     t.step("cat", (scores, sinks), (joined,), made=[Made(scores, None), Made(sinks, Size.of(sinks.dims, sinks.dtype))])
-    highest, places = t.new("max", row, scores.dtype, joined.grad), t.new("max positions", row, INT64, False)
-    t.step("max", (joined,), (highest, places), saved=(places,), made=[Made(joined, whole)])
-    t.step("sub", (joined, highest), (shifted,), made=[Made(joined, None), Made(highest, Size.of(row, scores.dtype))])
+    shifted = _less_maximum(t, joined, whole)
     t.step("softmax", (shifted,), (probabilities,), saved=(probabilities,), made=[Made(shifted, whole)])
     kept = Value(probabilities.storage, scores.dims, scores.dtype, probabilities.grad)
     t.step("narrow", (probabilities,), (kept,), made=[Made(probabilities, whole)])
     return kept
+
+
+def _row(scores: Value) -> Dims:
+    """One number for each query and head."""
+    heads, pairs = scores.dims
+    return heads, Dim("b·s", 1, tuple(a for a in pairs.axes if a in (B, S)))
+
+
+def _less_maximum(t: Tape, scores: Value, whole: Size) -> Value:
+    """Scores minus their row's maximum, whose position is kept. `whole`: bytes of the scores."""
+    row = _row(scores)
+    highest, places = t.new("max", row, scores.dtype, scores.grad), t.new("max positions", row, INT64, False)
+    t.step("max", (scores,), (highest, places), saved=(places,), made=[Made(scores, whole)])
+    out = Value(Storage(whole, t.path, "sub", scores.dims, scores.dtype), scores.dims, scores.dtype, scores.grad)
+    t.step("sub", (scores, highest), (out,), made=[Made(scores, None), Made(highest, Size.of(row, scores.dtype))])
+    return out
 
 
 def by_head(t: Tape, x: Value) -> Value:
