@@ -13,8 +13,8 @@ from saved_bytes import blocks, layer_bytes, predicted
 from everybyte.models.registry import build
 
 EXPERTS = [
-    "mixtral", "qwen2-moe", "qwen3-moe", "olmoe", "dbrx", "glm4-moe", "gpt-oss", "minimax-m2", "mimo-v2", "mimo-v2-full", "ernie-moe", "hunyuan-moe", "llama4-rope",
-    "llama4-nope", "minimax-m3", "minimax-m3-dense", "step-3.7", "step-3.7-sliding",
+    "mixtral", "qwen2-moe", "qwen3-moe", "olmoe", "dbrx", "glm4-moe", "gpt-oss", "minimax-m2", "mimo-v2", "mimo-v2-full", "ernie-moe", "hunyuan-moe",
+    "llama4-rope", "llama4-nope", "minimax-m3", "minimax-m3-dense", "step-3.7", "step-3.7-sliding",
 ]  # fmt: skip
 LATENT = [
     "deepseek-v2", "deepseek-v3", "deepseek-v3-dense", "deepseek-v3-no-q-latent", "deepseek-v3-wide-values", "deepseek-v3.2", "glm-4.7-flash",

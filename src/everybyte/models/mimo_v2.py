@@ -27,8 +27,8 @@ def _attention(c: Config, sliding: bool) -> Attention:
         kv_heads = c.integer("swa_num_key_value_heads", default=2 * kv_heads)
     return Attention(
         hidden, heads, kv_heads, head_dim, qkv_bias=c.flag("attention_bias", default=False), rotary_dim=rotary_dim(c, head_dim, 0.334),
-        v_dim=c.integer("v_head_dim", default=head_dim), sinks=c.flag("add_swa_attention_sink_bias", default=True) and sliding, wide_softmax=False, shifted=True,
-        window=_window(c) if sliding else 0, dropout=c.number("attention_dropout"),
+        v_dim=c.integer("v_head_dim", default=head_dim), sinks=c.flag("add_swa_attention_sink_bias", default=True) and sliding,
+        wide_softmax=False, shifted=True, window=_window(c) if sliding else 0, dropout=c.number("attention_dropout"),
     )  # fmt: skip
 
 
