@@ -11,12 +11,8 @@ from everybyte.layers import ops
 from everybyte.layers.linear import linear
 from everybyte.layers.norm import Norm
 from everybyte.layers.prompts import prefixed
-from everybyte.layers.rope import Tables, partial_rotary, rotary_complex, stretched, table_dtype
-from everybyte.layers.rope import rotary as rotary
-from everybyte.layers.sdp import SCORES as SCORES
-from everybyte.layers.sdp import Heads as Heads
-from everybyte.layers.sdp import attend as attend
-from everybyte.layers.sdp import repeat_kv as repeat_kv
+from everybyte.layers.rope import Tables, partial_rotary, rotary, rotary_complex, stretched, table_dtype
+from everybyte.layers.sdp import SCORES, Heads, attend
 from everybyte.layers.size import KEY_TOKENS, QUERIES, Dim
 from everybyte.layers.tape import Tape, Value
 

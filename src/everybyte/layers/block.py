@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from everybyte.layers import ops
-from everybyte.layers.norm import Norm as Norm
+from everybyte.layers.norm import Norm
 from everybyte.layers.tape import Tape, Value
-
 
 Held = Literal["in 0", "out 0", "in 1", "out 1"]
 

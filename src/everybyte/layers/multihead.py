@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from everybyte.basics.dtypes import BOOL, INT64
 from everybyte.layers import ops
-from everybyte.layers.attention import SCORES, Heads, attend
 from everybyte.layers.linear import linear
+from everybyte.layers.sdp import SCORES, Heads, attend
 from everybyte.layers.size import KEYS, MEMORY, MEMORY_TOKENS, QUERIES, B, Dim, M, S, Size
 from everybyte.layers.tape import Made, Tape, Value
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from everybyte.basics.dtypes import FP32
 from everybyte.basics.errors import Unsupported
 from everybyte.layers import ops
-from everybyte.layers.block import Block, Norm
+from everybyte.layers.block import Block
 from everybyte.layers.linear import linear
 from everybyte.layers.mlp import PlainMLP
 from everybyte.layers.network import Embedding, Network
+from everybyte.layers.norm import Norm
 from everybyte.layers.sdp import SCORES, add_mask, by_head
 from everybyte.layers.size import Dim
 from everybyte.layers.tape import Tape, Value

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from everybyte.layers.block import Norm
 from everybyte.layers.encoder import Pooler
 from everybyte.layers.network import Embedding, Network, Run, Tower
+from everybyte.layers.norm import Norm
 from everybyte.layers.vision import PatchEmbedding, image
 from everybyte.models.config import Config
 from everybyte.models.towers import encoder_block

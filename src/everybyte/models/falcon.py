@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from everybyte.basics.dtypes import FP32
 from everybyte.layers import ops
-from everybyte.layers.block import Block, Norm, ParallelBlock
+from everybyte.layers.block import Block, ParallelBlock
 from everybyte.layers.linear import linear
 from everybyte.layers.mlp import PlainMLP
 from everybyte.layers.network import Embedding, Network
+from everybyte.layers.norm import Norm
 from everybyte.layers.rope import rotary, table_dtype
 from everybyte.layers.sdp import SCORES, Heads, add_mask, attend, by_head, repeat_kv
 from everybyte.layers.size import Dim

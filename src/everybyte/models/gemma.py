@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from everybyte.layers.attention import Attention
-from everybyte.layers.block import Block, Norm
+from everybyte.layers.block import Block
 from everybyte.layers.loss import Head
 from everybyte.layers.mlp import GatedMLP
 from everybyte.layers.network import Network
+from everybyte.layers.norm import Norm
 from everybyte.models.config import Config
 from everybyte.models.decoder import Places, decoder, layer_count, tied, window
 from everybyte.models.patterns import sliding_layers

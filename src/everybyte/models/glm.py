@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from everybyte.layers.attention import Attention
-from everybyte.layers.block import Block, FinalNorm, Norm
+from everybyte.layers.block import Block, FinalNorm
 from everybyte.layers.mlp import GatedMLP
 from everybyte.layers.network import Embedding, Network
+from everybyte.layers.norm import Norm
 from everybyte.models.config import Config
 from everybyte.models.decoder import Places, decoder, rotary_dim, tied
 
@@ -20,8 +21,8 @@ def build(c: Config) -> Network:
     heads, kv_heads, head_dim = c.heads(hidden)
     head_dim = c.integer("head_dim", default=128)
     attention = Attention(
-        hidden, heads, kv_heads, head_dim, qkv_bias=c.flag("attention_bias", default=True), rotary_dim=rotary_dim(c, head_dim, default=0.5), rope_tables="layer",
-        dropout=c.number("attention_dropout"),
+        hidden, heads, kv_heads, head_dim, qkv_bias=c.flag("attention_bias", default=True), rotary_dim=rotary_dim(c, head_dim, default=0.5),
+        rope_tables="layer", dropout=c.number("attention_dropout"),
     )  # fmt: skip
     mlp = GatedMLP(hidden, c.integer("intermediate_size"), c.activation(), fused_gate="gate_up_proj")
     post = ("post_self_attn_layernorm", "post_mlp_layernorm") if c.architecture == "Glm4ForCausalLM" else ("", "")

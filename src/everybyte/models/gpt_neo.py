@@ -1,21 +1,21 @@
-"""GPT-Neo: attention in fp32 without scaling, every other layer with a window of its own."""
+"""GPT-Neo: attention in fp32 without scaling. Local layers mask more scores, but keep the whole past in their cache."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from everybyte.basics.dtypes import FP32
-from everybyte.basics.errors import BadInput
 from everybyte.layers import ops
-from everybyte.layers.block import Block, Norm
+from everybyte.layers.block import Block
 from everybyte.layers.linear import linear
 from everybyte.layers.mlp import PlainMLP
 from everybyte.layers.network import Embedding, Network
+from everybyte.layers.norm import Norm
 from everybyte.layers.sdp import SCORES, add_mask, by_head
 from everybyte.layers.size import Dim
 from everybyte.layers.tape import Tape, Value
 from everybyte.models.config import Config
-from everybyte.models.decoder import Places, decoder, layer_count, tied
+from everybyte.models.decoder import Places, decoder, tied
 
 PLACES = Places("transformer.wte", "transformer.h", "transformer.ln_f")
 
@@ -26,7 +26,6 @@ class NeoAttention:
 
     hidden: int
     heads: int
-    window: int = 0
     dropout: float = 0.0
     out_dropout: float = 0.0
 
@@ -38,8 +37,8 @@ class NeoAttention:
     def _attend(self, t: Tape, x: Value) -> Value:
         width = Dim("A", self.hidden)
         q, k, v = (linear(t, x, name, width) for name in ("q_proj", "k_proj", "v_proj"))
-        t.cache("kv", "key", (width,), window=self.window)
-        t.cache("kv", "value", (width,), window=self.window)
+        t.cache("kv", "key", (width,))
+        t.cache("kv", "value", (width,))
         t.hold(q, k, v)
         q, k = ops.cast(t, q, FP32), ops.cast(t, k, FP32)
         t.hold(q, k)
@@ -57,26 +56,11 @@ def build(c: Config) -> Network:
     hidden, vocab = c.integer("hidden_size"), c.integer("vocab_size")
     heads = c.integer("num_heads", "num_attention_heads")
     residual = c.number("resid_dropout")
-    attention = NeoAttention(hidden, heads, 0, c.number("attention_dropout"), residual)
+    attention = NeoAttention(hidden, heads, c.number("attention_dropout"), residual)
     mlp = PlainMLP(hidden, c.integer("intermediate_size", default=4 * hidden), c.activation("gelu_new"), names=("c_fc", "c_proj"), dropout=residual)
     norm = Norm("layer")
     block = Block(attention, mlp, norm, ("ln_1", "ln_2"), mixer_name="attn", holds=("out 0", "in 1"))
-    window = c.integer("window_size", default=256)
-    local = replace(block, mixer=replace(attention, window=window))
-    layers = [local if kind == "local" else block for kind in _kinds(c)]
     positions = c.integer("max_position_embeddings", default=2048)
     stem = Embedding(vocab, hidden, PLACES.embed, positions, "transformer.wpe", dropout=c.number("embed_dropout"))
-    return decoder(c, tied=tied(c, default=True), norm=norm, layers=layers, places=PLACES, stem=stem)
+    return decoder(c, block, tied=tied(c, default=True), norm=norm, places=PLACES, stem=stem)
 
-
-def _kinds(c: Config) -> list[str]:
-    """`attention_types`: pairs of a pattern and how often it comes."""
-    count = layer_count(c)
-    listed = c.fields.get("attention_types", [[["global", "local"], (count + 1) // 2]])
-    try:
-        kinds = [str(kind) for pattern, times in listed for kind in pattern * times]
-    except (TypeError, ValueError):
-        raise BadInput(f"{c.path}.attention_types", "must be a list of [[kinds of attention], how often]") from None
-    if len(kinds) < count:
-        raise BadInput(f"{c.path}.attention_types", f"must name the attention of every layer: {len(kinds)} kinds for {count} layers")
-    return kinds[:count]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from everybyte.layers.attention import Attention
-from everybyte.layers.block import Block, Norm, ParallelBlock
+from everybyte.layers.block import Block, ParallelBlock
 from everybyte.layers.mlp import PlainMLP
 from everybyte.layers.network import Embedding, Network
+from everybyte.layers.norm import Norm
 from everybyte.models.config import Config
 from everybyte.models.decoder import Places, decoder, rotary_dim, tied
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from everybyte.layers.attention import Attention
-from everybyte.layers.block import Norm, ParallelBlock
+from everybyte.layers.block import ParallelBlock
 from everybyte.layers.loss import Head
 from everybyte.layers.mlp import PlainMLP
 from everybyte.layers.network import Embedding, Network
+from everybyte.layers.norm import Norm
 from everybyte.models.config import Config
 from everybyte.models.decoder import Places, decoder, tied
 
@@ -19,8 +20,8 @@ def build(c: Config) -> Network:
     heads, _, head_dim = c.heads(hidden)
     residual = c.number("resid_pdrop")
     attention = Attention(
-        hidden, heads, heads, head_dim, rotary_dim=c.integer("rotary_dim", default=64), rope_by_token=True, rope_inline=True, rope_tables="call", wide_scores=True,
-        dropout=c.number("attn_pdrop"), out_dropout=residual, names=("q_proj", "k_proj", "v_proj", "out_proj"),
+        hidden, heads, heads, head_dim, rotary_dim=c.integer("rotary_dim", default=64), rope_by_token=True, rope_inline=True, rope_tables="call",
+        wide_scores=True, dropout=c.number("attn_pdrop"), out_dropout=residual, names=("q_proj", "k_proj", "v_proj", "out_proj"),
     )  # fmt: skip
     ffn = c.integer("n_inner", default=4 * hidden)
     mlp = PlainMLP(hidden, ffn, c.activation("gelu_new"), names=("fc_in", "fc_out"), dropout=residual)

@@ -4,9 +4,10 @@ Kimi K3's tower as engines restate it: no biases, RMSNorm, attention of another 
 from __future__ import annotations
 
 from everybyte.basics.errors import Unsupported
-from everybyte.layers.block import Block, Norm
+from everybyte.layers.block import Block
 from everybyte.layers.mlp import PlainMLP
 from everybyte.layers.network import Network, Run, Tower
+from everybyte.layers.norm import Norm
 from everybyte.layers.vision import CutPatches, GridPositions, JoinedAttention, PatchMerger, cut
 from everybyte.models.config import Config
 from everybyte.models.multimodal import with_towers

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from everybyte.layers.attention import Attention
-from everybyte.layers.block import Block, Norm
+from everybyte.layers.block import Block
 from everybyte.layers.loss import Head
 from everybyte.layers.mlp import GatedMLP, PlainMLP
 from everybyte.layers.network import Network
+from everybyte.layers.norm import Norm
 from everybyte.models.config import Config
-from everybyte.models.decoder import decoder as decoder
-from everybyte.models.decoder import layer_count, tied, window
+from everybyte.models.decoder import decoder, layer_count, tied, window
 from everybyte.models.patterns import sliding_layers
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from everybyte.basics.errors import BadInput
 from everybyte.layers.attention import Attention
-from everybyte.layers.block import Block, Norm
+from everybyte.layers.block import Block
 from everybyte.layers.llama4_vision import ShuffledProjector, UnfoldedPatches
 from everybyte.layers.mlp import PlainMLP
 from everybyte.layers.network import Network, Run, Tower
+from everybyte.layers.norm import Norm
 from everybyte.layers.vision import image
 from everybyte.models.config import Config
 from everybyte.models.multimodal import with_towers

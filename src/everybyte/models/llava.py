@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from everybyte.basics.errors import BadInput
-from everybyte.layers.block import Norm
 from everybyte.layers.gemma_vision import PooledProjector
 from everybyte.layers.network import Network
+from everybyte.layers.norm import Norm
 from everybyte.layers.vision import Projector
 from everybyte.models.config import Config
 from everybyte.models.multimodal import CLASS_DEFAULTS, with_towers

@@ -4,11 +4,12 @@ M3 adds sparse attention over blocks of keys, clamped gates and a shared expert.
 from __future__ import annotations
 
 from everybyte.layers.attention import Attention
-from everybyte.layers.block import Block, Norm
+from everybyte.layers.block import Block
 from everybyte.layers.experts import Experts, Gate, JoinedMLP
 from everybyte.layers.indexer import BlockIndexer
 from everybyte.layers.moe import MoE
 from everybyte.layers.network import Network
+from everybyte.layers.norm import Norm
 from everybyte.layers.router import Router
 from everybyte.models.config import Config
 from everybyte.models.decoder import Places, decoder, expert_counts, layer_count, tied

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from everybyte.layers.attention import Attention
-from everybyte.layers.block import Block, Norm
+from everybyte.layers.block import Block
 from everybyte.layers.linear import linear
 from everybyte.layers.loss import Head
 from everybyte.layers.mlp import PlainMLP
 from everybyte.layers.network import Embedding, Network, hidden_dims
+from everybyte.layers.norm import Norm
 from everybyte.layers.size import Dim
 from everybyte.layers.tape import Tape, Value
 from everybyte.models.config import Config

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from everybyte.layers.block import Norm
 from everybyte.layers.network import Network
+from everybyte.layers.norm import Norm
 from everybyte.models.config import Config
 from everybyte.models.decoder import decoder, tied
 from everybyte.models.llama import llama_block

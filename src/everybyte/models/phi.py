@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from everybyte.layers.attention import Attention
-from everybyte.layers.block import Norm, ParallelBlock
+from everybyte.layers.block import ParallelBlock
 from everybyte.layers.loss import Head
 from everybyte.layers.mlp import PlainMLP
 from everybyte.layers.network import Embedding, Network
+from everybyte.layers.norm import Norm
 from everybyte.models.config import Config
 from everybyte.models.decoder import Places, decoder, rotary_dim, tied
 

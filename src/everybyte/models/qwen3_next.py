@@ -6,10 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 from everybyte.layers.attention import Attention
-from everybyte.layers.block import Block, Norm
+from everybyte.layers.block import Block
 from everybyte.layers.delta_net import GatedDeltaNet
 from everybyte.layers.mlp import GatedMLP
 from everybyte.layers.network import Network
+from everybyte.layers.norm import Norm
 from everybyte.models.config import Config
 from everybyte.models.decoder import Places, decoder, expert_counts, layer_count, rotary_dim, tied
 from everybyte.models.patterns import kinds

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from everybyte.layers.block import Block, Norm
+from everybyte.layers.block import Block
 from everybyte.layers.mlp import GatedMLP, PlainMLP
 from everybyte.layers.network import Network, Run, Tower
+from everybyte.layers.norm import Norm
 from everybyte.layers.vision import CutPatches, GridPositions, JoinedAttention, PatchMerger, Tap, cut
 from everybyte.models.config import Config
 from everybyte.models.multimodal import with_towers

@@ -7,7 +7,7 @@ from typing import Any
 
 from everybyte.basics.errors import BadInput
 from everybyte.layers.attention import Attention
-from everybyte.layers.block import Block, FinalNorm, Norm
+from everybyte.layers.block import Block, FinalNorm
 from everybyte.layers.encoder import Chain
 from everybyte.layers.experts import Experts, Gate
 from everybyte.layers.loss import Head
@@ -18,6 +18,7 @@ from everybyte.layers.mlp import GatedMLP, PlainMLP
 from everybyte.layers.moe import MoE
 from everybyte.layers.mtp import NextToken
 from everybyte.layers.network import Embedding, Network, Run
+from everybyte.layers.norm import Norm
 from everybyte.layers.router import Router
 from everybyte.models import bert
 from everybyte.models.config import Config

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from everybyte.layers.attention import Attention
-from everybyte.layers.block import Block, Norm, ParallelBlock
+from everybyte.layers.block import Block, ParallelBlock
 from everybyte.layers.mlp import GatedMLP
 from everybyte.layers.network import Network
+from everybyte.layers.norm import Norm
 from everybyte.models.config import Config
 from everybyte.models.decoder import decoder, rotary_dim, tied
 

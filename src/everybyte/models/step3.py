@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from everybyte.layers.attention import Attention
-from everybyte.layers.block import Block, Norm
+from everybyte.layers.block import Block
 from everybyte.layers.experts import Experts, Gate, GatedProduct
 from everybyte.layers.moe import MoE
 from everybyte.layers.network import Network
+from everybyte.layers.norm import Norm
 from everybyte.layers.router import Router
 from everybyte.models.config import Config
 from everybyte.models.decoder import Places, decoder, expert_counts, layer_count, tied, window

@@ -6,11 +6,12 @@ from typing import Any
 
 from everybyte.basics.errors import Unsupported, did_you_mean
 from everybyte.layers.attention import Attention
-from everybyte.layers.block import Block, FinalNorm, Norm
+from everybyte.layers.block import Block, FinalNorm
 from everybyte.layers.encoder import Chain, PooledNorm
 from everybyte.layers.mlp import GatedMLP, PlainMLP
 from everybyte.layers.multihead import MultiHead
 from everybyte.layers.network import Run, Tower
+from everybyte.layers.norm import Norm
 from everybyte.layers.vision import PatchEmbedding, cut, image
 from everybyte.models.config import Config
 from everybyte.models.vit import patches, sides

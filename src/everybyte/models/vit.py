@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from everybyte.basics.errors import BadInput
-from everybyte.layers.block import Block, Norm
+from everybyte.layers.block import Block
 from everybyte.layers.encoder import Pooler
 from everybyte.layers.loss import Head
 from everybyte.layers.mlp import PlainMLP
 from everybyte.layers.multihead import MultiHead
 from everybyte.layers.network import Network, Run
+from everybyte.layers.norm import Norm
 from everybyte.layers.size import SEQUENCES, Dim
 from everybyte.layers.vision import PatchEmbedding, image
 from everybyte.models.config import Config

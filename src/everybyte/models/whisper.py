@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from everybyte.layers.block import FinalNorm, Norm
+from everybyte.layers.block import FinalNorm
 from everybyte.layers.loss import Head
 from everybyte.layers.multihead import MultiHead
 from everybyte.layers.network import Embedding, Network, Run, Tower
+from everybyte.layers.norm import Norm
 from everybyte.layers.size import SEQUENCES, Dim
 from everybyte.layers.whisper import SoundStem, WhisperBlock
 from everybyte.models.config import Config
