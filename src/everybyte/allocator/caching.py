@@ -64,8 +64,7 @@ class CachingAllocator:
             self._split(block, size, rest)
         self._live[key] = block
         self.allocated += block.size
-        if self.allocated > self.peak_allocated:
-            self.peak_allocated = self.allocated
+        self.peak_allocated = max(self.peak_allocated, self.allocated)
 
     def free(self, key: int) -> None:
         """Frees what was allocated under a key."""
@@ -109,8 +108,7 @@ class CachingAllocator:
             if self.reserved + segment > self.capacity:
                 raise OutOfMemory(f"{size} bytes do not fit beside {self.reserved} reserved bytes on a device of {self.capacity}")
         self.reserved += segment
-        if self.reserved > self.peak_reserved:
-            self.peak_reserved = self.reserved
+        self.peak_reserved = max(self.peak_reserved, self.reserved)
         block = _Block(self._next_address, segment, pool)
         self._at[block.address] = block
         self._next_address += segment + SEGMENT_ROUNDING

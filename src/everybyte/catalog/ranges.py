@@ -28,7 +28,7 @@ def kinds(section: str, engine: str) -> tuple[str, ...]:
 
 @cache
 def _table() -> dict[str, Any]:
-    with open(join(dirname(__file__), "data", "ranges.json"), "rb") as file:  # noqa: PTH123, PTH120, PTH118  # pathlib takes milliseconds to import
+    with open(join(dirname(__file__), "data", "ranges.json"), "rb") as file:  # pathlib takes milliseconds to import
         return msgspec.json.decode(file.read(), type=dict[str, Any])
 
 

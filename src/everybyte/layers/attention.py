@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from everybyte.basics.dtypes import FP32
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
 from everybyte.layers.norm import Norm
@@ -17,8 +17,7 @@ from everybyte.layers.size import KEY_TOKENS, QUERIES, Dim
 from everybyte.layers.tape import Tape, Value
 
 
-@dataclass(frozen=True, slots=True)
-class Attention:
+class Attention(Record, frozen=True):
     """Self-attention with grouped heads, as the Llama family writes it; options cover its relatives."""
 
     hidden: int

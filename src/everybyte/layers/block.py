@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.norm import Norm
 from everybyte.layers.tape import Tape, Value
@@ -12,8 +12,7 @@ from everybyte.layers.tape import Tape, Value
 Held = Literal["in 0", "out 0", "in 1", "out 1"]
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Record, frozen=True):
     """x + attention(norm(x)), then x + mlp(norm(x)). `post` norms sit on the branches' results (Gemma 2 and 3, GLM-4, OLMo 2)."""
 
     mixer: Any
@@ -61,8 +60,7 @@ class Block:
         return x
 
 
-@dataclass(frozen=True, slots=True)
-class ParallelBlock:
+class ParallelBlock(Record, frozen=True):
     """x + attention(norm(x)) + mlp(norm(x)): both branches read the same input (GPT-J, Phi, Falcon, Cohere), or each its own norm (NeoX)."""
 
     mixer: Any
@@ -103,8 +101,7 @@ class ParallelBlock:
         return ops.add(t, ops.dropout(t, both, self.sum_dropout), x)
 
 
-@dataclass(frozen=True, slots=True)
-class FinalNorm:
+class FinalNorm(Record, frozen=True):
     """The norm behind the last block."""
 
     norm: Norm = Norm()

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.adaln import condition, gated, modulated, modulation, streams, together
 from everybyte.layers.conv import conv
@@ -18,8 +17,7 @@ from everybyte.layers.size import JOINT_TOKENS, MEMORY_TOKENS, TOKENS, Dim
 from everybyte.layers.tape import Made, Tape, Value
 
 
-@dataclass(frozen=True, slots=True)
-class VideoBlock:
+class VideoBlock(Record, frozen=True):
     """norm, joined attention, norm, joined feed-forward; gates on both streams."""
 
     heads: int
@@ -85,8 +83,7 @@ class VideoBlock:
         return out
 
 
-@dataclass(frozen=True, slots=True)
-class VideoStem:
+class VideoStem(Record, frozen=True):
     """Patches of every frame, prompt states, fixed positions; the time step's embedding beside them."""
 
     channels: int
@@ -113,8 +110,7 @@ class VideoStem:
         return whole
 
 
-@dataclass(frozen=True, slots=True)
-class VideoTail:
+class VideoTail(Record, frozen=True):
     """Two norms, the second with scale and shift, and the product back to a patch."""
 
     hidden: int

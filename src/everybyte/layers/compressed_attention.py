@@ -3,9 +3,8 @@ them (heavily compressed) or those that an indexer picks (compressed sparse) (mo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from everybyte.basics.dtypes import FP32, INT64
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.hyper import unweighted_norm
 from everybyte.layers.indexer import chosen
@@ -15,8 +14,7 @@ from everybyte.layers.size import QUERIES, Axis, B, Dim, Dims, S, Size, T
 from everybyte.layers.tape import Made, Tape, Value
 
 
-@dataclass(frozen=True, slots=True)
-class Compressor:
+class Compressor(Record, frozen=True):
     """One entry for every `rate` tokens: a gated sum over their projections. `overlap`: over those of the window before as well."""
 
     head_dim: int
@@ -51,8 +49,7 @@ class Compressor:
             t.cache("state", "overlap gate", (Dim("rate", self.rate), one), FP32)
 
 
-@dataclass(frozen=True, slots=True)
-class CompressedIndexer:
+class CompressedIndexer(Record, frozen=True):
     """Scores of every query for every compressed entry; the choice keeps nothing."""
 
     heads: int
@@ -73,8 +70,7 @@ class CompressedIndexer:
         return chosen(t, ops.matmul(t, weights, scores, (pairs,)), x, self.top_k)
 
 
-@dataclass(frozen=True, slots=True)
-class CompressedAttention:
+class CompressedAttention(Record, frozen=True):
     """Queries through a latent, one key that is also the value, a grouped projection back."""
 
     hidden: int

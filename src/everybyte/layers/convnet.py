@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.conv import after_relu, average, batch_norm, conv, frozen_batch_norm, max_pool, pixels, relu_
 from everybyte.layers.linear import linear
@@ -18,8 +17,7 @@ def normalised(t: Tape, x: Value, leaf: str, norm: str) -> Value:
     return frozen_batch_norm(t, x, leaf) if norm == "frozen" else x
 
 
-@dataclass(frozen=True, slots=True)
-class ConvBlock:
+class ConvBlock(Record, frozen=True):
     """Convolution, norm, ReLU in place, and a max pool behind it where `pool` is larger than 1."""
 
     channels: int
@@ -42,8 +40,7 @@ class ConvBlock:
         return max_pool(t, x, pixels(self.down * self.pool)) if self.pool > 1 else x
 
 
-@dataclass(frozen=True, slots=True)
-class Residual:
+class Residual(Record, frozen=True):
     """relu(x + f(x)): `basic` two 3x3 convolutions, `bottleneck` 1x1, 3x3, 1x1; x through a 1x1 convolution where its shape changes."""
 
     kind: str
@@ -79,8 +76,7 @@ class Residual:
         return relu_(t, ops.add_(t, y, x))
 
 
-@dataclass(frozen=True, slots=True)
-class Pooled:
+class Pooled(Record, frozen=True):
     """The mean over the pixels of every channel: (n, C) -> (b, C)."""
 
     def forward(self, t: Tape, x: Value) -> Value:
@@ -88,8 +84,7 @@ class Pooled:
         return average(t, after_relu(x))
 
 
-@dataclass(frozen=True, slots=True)
-class Dense:
+class Dense(Record, frozen=True):
     """Linear layers with ReLU on the flattened map, with dropout behind each (VGG)."""
 
     inside: int

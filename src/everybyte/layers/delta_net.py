@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from everybyte.basics.dtypes import BOOL, FP32
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.causal_conv import causal_conv
 from everybyte.layers.linear import linear
@@ -14,8 +13,7 @@ from everybyte.layers.tape import Made, Tape, Value
 CHUNK = 64
 
 
-@dataclass(frozen=True, slots=True)
-class GatedDeltaNet:
+class GatedDeltaNet(Record, frozen=True):
     """out(norm(delta(conv(q, k, v), g, β))·silu(z)). Sizes: k key heads of d_k, v value heads of d_v."""
 
     hidden: int
@@ -79,8 +77,7 @@ def gated_norm(t: Tape, x: Value, gate: Value, leaf: str = "norm", activation: s
         return ops.cast(t, ops.mul(t, normal, ops.unary(t, activation, gate, keeps=keeps)), x.dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class DeltaRule:
+class DeltaRule(Record, frozen=True):
     """The rule itself, in plain operations or as fla's kernel."""
 
     key_heads: int

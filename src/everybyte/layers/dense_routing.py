@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from everybyte.basics.dtypes import FP32
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.indexing import top_k, total
 from everybyte.layers.mlp import GatedMLP, activate
@@ -12,8 +11,7 @@ from everybyte.layers.size import TOKENS, Dim, Dims
 from everybyte.layers.tape import Tape, Value
 
 
-@dataclass(frozen=True, slots=True)
-class DenselyRouted:
+class DenselyRouted(Record, frozen=True):
     """A shared expert, and E experts run over E·n rows by one batched product."""
 
     hidden: int

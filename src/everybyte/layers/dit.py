@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.adaln import condition, modulated, modulation, plain_norm
 from everybyte.layers.conv import conv
@@ -27,8 +26,7 @@ def small_mlp(t: Tape, leaf: str, source: int, hidden: int, *, given: bool = Fal
         return linear(t, inner, "linear_2", Dim("h", hidden), bias=True)
 
 
-@dataclass(frozen=True, slots=True)
-class JointStem:
+class JointStem(Record, frozen=True):
     """Latent patches and prompt states brought to the width of the blocks; the time step's embedding beside them."""
 
     channels: int
@@ -70,8 +68,7 @@ class JointStem:
         return whole
 
 
-@dataclass(frozen=True, slots=True)
-class ImageTail:
+class ImageTail(Record, frozen=True):
     """norm·(1 + scale) + shift of the image tokens, then the product back to a patch."""
 
     hidden: int

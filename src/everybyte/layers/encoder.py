@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
 from everybyte.layers.mlp import activate
@@ -14,8 +14,7 @@ from everybyte.layers.size import SEQUENCES, Dim
 from everybyte.layers.tape import Tape, Value
 
 
-@dataclass(frozen=True, slots=True)
-class PostNormBlock:
+class PostNormBlock(Record, frozen=True):
     """norm(x + attention(x)), then norm(x + mlp(x)), as modeling_bert.py writes it; `names` are those of the modules."""
 
     attention: MultiHead
@@ -46,8 +45,7 @@ class PostNormBlock:
         return layer_norm(t, ops.add(t, narrow, x), self.norm)
 
 
-@dataclass(frozen=True, slots=True)
-class Pooler:
+class Pooler(Record, frozen=True):
     """tanh(dense(first token)): x (n, h) -> (b, out)."""
 
     hidden: int
@@ -75,8 +73,7 @@ class Pooler:
         return ops.unary(t, "tanh", pooled, keeps="output") if self.activation else pooled
 
 
-@dataclass(frozen=True, slots=True)
-class MaskedHead:
+class MaskedHead(Record, frozen=True):
     """norm(act(dense(x))): what BERT and RoBERTa do before the product with the vocabulary."""
 
     hidden: int
@@ -89,8 +86,7 @@ class MaskedHead:
         return layer_norm(t, activate(t, linear(t, x, self.dense, Dim("h", self.hidden), bias=True), self.activation), self.norm)
 
 
-@dataclass(frozen=True, slots=True)
-class PooledNorm:
+class PooledNorm(Record, frozen=True):
     """A LayerNorm of the first token alone; the hidden states go on as they are (CLIP's image encoder inside a language model)."""
 
     leaf: str
@@ -101,8 +97,7 @@ class PooledNorm:
         return x
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(Record, frozen=True):
     """Layers one after the other."""
 
     layers: tuple[Any, ...]

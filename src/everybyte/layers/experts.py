@@ -6,10 +6,10 @@ integrations/moe.py), and `loop`, one expert after the other over its share of t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from everybyte.basics.dtypes import FP32, INT32, INT64
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.indexing import integers, rows, total
 from everybyte.layers.linear import linear
@@ -20,8 +20,7 @@ from everybyte.layers.tape import Made, Storage, Tape, Value
 Clamp = Literal["", "before", "after", "oai", "situ"]
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(Record, frozen=True):
     """The product of gate and up inside an expert (or a dense layer of the same model).
 
     `clamp`: none; both clamped before the activation (DeepSeek-V4); the gate after it (Step 3.5); `oai`: gate·σ(α·gate)·(up + 1), both clamped (gpt-oss);
@@ -44,7 +43,9 @@ class Gate:
         if self.clamp == "oai":
             gate, up = clamp(t, gate), clamp(t, up)
             glu = ops.mul(t, gate, ops.unary(t, "sigmoid", ops.scale(t, gate), keeps="output"))
-            return ops.mul(t, ops.unary(t, "add", up, keeps="nothing"), glu)
+            out = ops.mul(t, ops.unary(t, "add", up, keeps="nothing"), glu)
+            t.drop(gate, up, glu)
+            return out
         if self.clamp == "situ":
             return self._situ(t, gate, up)
         if self.clamp == "before":
@@ -68,8 +69,7 @@ def clamp(t: Tape, x: Value) -> Value:
     return ops.unary(t, "clamp", x, keeps="input")
 
 
-@dataclass(frozen=True, slots=True)
-class Experts:
+class Experts(Record, frozen=True):
     """`count` experts of width `ffn` over inputs of width `hidden`; each token uses `top_k` of them."""
 
     hidden: int
@@ -100,29 +100,42 @@ class Experts:
 
     # -- grouped --------------------------------------------------------------------------------------------------------------
     def _grouped(self, t: Tape, x: Value, weights: Value, chosen: Value) -> Value:
+        """Most of what is made here has a name until the function returns."""
         every = (routed(self.top_k),)
         by_expert, order = integers(t, "sorted experts", (chosen,), every), t.new("order of tokens", every, INT64, False)
         t.step("sort", (chosen,), (by_expert, order))
         hidden = Dim("h", self.hidden)
         selected = rows(t, x, integers(t, "token of each row", (order,), every), (*every, hidden))
         picked = rows(t, weights, order, every)
-        offsets = t.new("offsets", (Dim("E", self.count),), INT32, False)
-        t.step("cumsum", (by_expert,), (offsets,))
-        inner = self._inner(t, selected, by_expert, offsets)
-        out = self._grouped_linear(t, inner, "down_proj", hidden, by_expert, offsets)
+        narrow, offsets = t.new("sorted experts", every, INT32, False), t.new("offsets", (Dim("E", self.count),), INT32, False)
+        t.step("histc", (by_expert,), (narrow,))
+        t.step("cumsum", (narrow,), (offsets,))
+        t.hold(by_expert, order, selected, picked, narrow, offsets)
+        inner, bias = self._inner(t, selected, by_expert, offsets)
+        out, last_bias = self._grouped_linear(t, inner, "down_proj", hidden, by_expert, offsets, bias)
         weighted = ops.mul(t, out, picked)
-        restored = rows(t, weighted, integers(t, "order back", (order,), every), weighted.dims)
-        return ops.cast(t, total(t, restored, (x.dims[0], hidden)), x.dtype)
+        back = t.new("order back", every, INT64, False)
+        t.step("index_put_", (order,), (back,), scratch=Size.of(every, INT64))
+        t.hold(out, back, *last_bias)
+        restored = rows(t, weighted, back, weighted.dims)
+        sums = total(t, restored, (x.dims[0], hidden))
+        t.drop(restored)
+        return ops.cast(t, sums, x.dtype)
 
-    def _inner(self, t: Tape, selected: Value, by_expert: Value, offsets: Value) -> Value:
+    def _inner(self, t: Tape, selected: Value, by_expert: Value, offsets: Value) -> tuple[Value, tuple[Value, ...]]:
+        """Up to the activation or the product with it, and the rows of the bias that are still held."""
         width = Dim("f", self.ffn)
         if self.gate is None:
-            return activate(t, self._grouped_linear(t, selected, "up_proj", width, by_expert, offsets), self.activation)
-        both = self._grouped_linear(t, selected, "gate_up_proj", Dim("2f", 2 * self.ffn), by_expert, offsets)
-        return self.gate.joined(t, both, width)
+            up, bias = self._grouped_linear(t, selected, "up_proj", width, by_expert, offsets)
+            return activate(t, up, self.activation), bias
+        both, bias = self._grouped_linear(t, selected, "gate_up_proj", Dim("2f", 2 * self.ffn), by_expert, offsets)
+        return self.gate.joined(t, both, width), bias
 
-    def _grouped_linear(self, t: Tape, x: Value, leaf: str, out: Dim, by_expert: Value, offsets: Value) -> Value:
-        """One product for all experts. It is no autocast operation: the input takes the type of the weight."""
+    def _grouped_linear(
+        self, t: Tape, x: Value, leaf: str, out: Dim, by_expert: Value, offsets: Value, before: tuple[Value, ...] = ()
+    ) -> tuple[Value, tuple[Value, ...]]:
+        """One product for all experts, and the rows of its bias. It is no autocast operation: the input takes the type of the weight.
+        `before`: the rows of the bias that had the same name."""
         count = Dim("E", self.count)
         packed = t.setup.packed is not None and t.setup.packed.experts and t.setup.packed.covers(t.name(leaf))
         weight = t.parameter(leaf, (count, out, x.dims[-1]), share=self.share, packed=packed)
@@ -138,7 +151,7 @@ class Experts:
         x = ops.cast(t, x, weight.dtype)
         y = t.new("grouped_mm", (*x.dims[:-1], out), x.dtype, x.grad or weight.grad)
         t.step("grouped_mm", (x, weight, offsets), (y,), saved=([weight] if x.grad else []) + ([x] if weight.grad else []) + [offsets])
-        return y if bias is None else ops.add_(t, y, bias)
+        return (y, ()) if bias is None else (ops.add_(t, y, bias), (bias,))
 
     # -- loop -----------------------------------------------------------------------------------------------------------------
     def _loop(self, t: Tape, x: Value, weights: Value) -> Value:
@@ -207,8 +220,7 @@ def _index_add(t: Tape, into: Value, index: Value, source: Value) -> Value:
     return out
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedMLP:
+class JoinedMLP(Record, frozen=True):
     """A dense feed-forward layer written like an expert: one projection to gate and up, their product, one projection back (MiniMax-M3)."""
 
     hidden: int
@@ -221,8 +233,7 @@ class JoinedMLP:
         return linear(t, self.gate.joined(t, both, Dim("f", self.ffn)), "down_proj", Dim("h", self.hidden))
 
 
-@dataclass(frozen=True, slots=True)
-class GatedProduct:
+class GatedProduct(Record, frozen=True):
     """A dense feed-forward layer whose gate and up are two projections, and their product as the experts beside it
     write it (DeepSeek-V4, Step 3.5, Kimi K3)."""
 

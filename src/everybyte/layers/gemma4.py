@@ -3,9 +3,8 @@ its own for every layer."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from everybyte.basics.dtypes import INT64
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.experts import Experts
 from everybyte.layers.linear import linear
@@ -28,8 +27,7 @@ def head_norm(t: Tape, x: Value, leaf: str, heads: int, style: str = NORM.style)
     return ops.view(rms_norm(t, by_head, leaf, style=style), x.dims)
 
 
-@dataclass(frozen=True, slots=True)
-class Gemma4Attention:
+class Gemma4Attention(Record, frozen=True):
     """Queries, keys and values each through a norm; keys and values of one projection, or those of an earlier layer."""
 
     hidden: int
@@ -76,8 +74,7 @@ class Gemma4Attention:
         return ops.cat(t, [rotary(t, part) for part in ops.split(t, x, [half, half])], x.dims)
 
 
-@dataclass(frozen=True, slots=True)
-class Gemma4Experts:
+class Gemma4Experts(Record, frozen=True):
     """Experts beside the dense layer, each result through a norm of its own. The router has a norm, a scale a channel and a scale an expert."""
 
     hidden: int
@@ -104,8 +101,7 @@ class Gemma4Experts:
             return ops.mul(t, weights, rows), chosen
 
 
-@dataclass(frozen=True, slots=True)
-class Gemma4Block:
+class Gemma4Block(Record, frozen=True):
     """Attention and feed-forward, each between two norms; then the layer's own input, where the model has it."""
 
     attention: Gemma4Attention
@@ -142,8 +138,7 @@ class Gemma4Block:
         return NORM.forward(t, mixed, "post_per_layer_input_norm")
 
 
-@dataclass(frozen=True, slots=True)
-class Gemma4Stem:
+class Gemma4Stem(Record, frozen=True):
     """The scaled embedding, and the inputs of all layers: rows of a table of their own, mixed with a projection of the embedding."""
 
     vocab: int

@@ -3,9 +3,8 @@ modeling_gemma4_unified.py)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from everybyte.basics.dtypes import BOOL, FP32, INT64
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.gemma4 import BARE
 from everybyte.layers.linear import linear
@@ -14,8 +13,7 @@ from everybyte.layers.size import SEQUENCES, TOKENS, B, Dim, S
 from everybyte.layers.tape import Tape, Value
 
 
-@dataclass(frozen=True, slots=True)
-class Gemma4Patches:
+class Gemma4Patches(Record, frozen=True):
     """A linear layer over raw patches; positions by column and by row added."""
 
     pixels: int
@@ -44,8 +42,7 @@ class Gemma4Patches:
             return ops.add(t, out, placed)
 
 
-@dataclass(frozen=True, slots=True)
-class Gemma4Pooler:
+class Gemma4Pooler(Record, frozen=True):
     """The mean of `area` neighbouring patches as a product with a matrix of shares, in fp32; standardised; a norm and the product into the decoder."""
 
     hidden: int
@@ -85,8 +82,7 @@ def into_decoder(t: Tape, x: Value, leaf: str, out: int) -> Value:
         return linear(t, rms_norm(t, x, "embedding_pre_projection_norm", style=BARE), "embedding_projection", Dim("h", out))
 
 
-@dataclass(frozen=True, slots=True)
-class UnifiedPatches:
+class UnifiedPatches(Record, frozen=True):
     """Merged raw patches straight into the decoder: norm, product, norm, positions, norm."""
 
     pixels: int
@@ -114,8 +110,7 @@ class UnifiedPatches:
             return into_decoder(t, x, "multimodal_embedder", self.out)
 
 
-@dataclass(frozen=True, slots=True)
-class UnifiedSound:
+class UnifiedSound(Record, frozen=True):
     """Raw frames of sound straight into the decoder."""
 
     frame: int

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.norm import rms_norm
 from everybyte.layers.size import B, Dim, S
 from everybyte.layers.tape import Tape, Value
 
 
-@dataclass(frozen=True, slots=True)
-class PooledProjector:
+class PooledProjector(Record, frozen=True):
     """The mean of `area` neighbouring patches, a norm, one product: (n, h_v) -> (n/area, h)."""
 
     source: int

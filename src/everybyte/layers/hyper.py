@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from everybyte.basics.dtypes import FP32
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.indexing import total
 from everybyte.layers.norm import rms_norm
@@ -13,8 +13,7 @@ from everybyte.layers.size import TOKENS, Dim, Size
 from everybyte.layers.tape import Made, Tape, Value
 
 
-@dataclass(frozen=True, slots=True)
-class HyperBlock:
+class HyperBlock(Record, frozen=True):
     """A decoder block over `streams` residual streams: x (n, c·h), c streams of h."""
 
     mixer: Any
@@ -64,8 +63,7 @@ class HyperBlock:
         return ops.add(t, spread, mixed)
 
 
-@dataclass(frozen=True, slots=True)
-class HyperStem:
+class HyperStem(Record, frozen=True):
     """The token embedding, copied to every stream."""
 
     embedding: Any
@@ -77,8 +75,7 @@ class HyperStem:
         return ops.repeat(t, self.embedding.forward(t, x), (TOKENS, Dim("c·h", self.streams * self.hidden)))
 
 
-@dataclass(frozen=True, slots=True)
-class HyperTail:
+class HyperTail(Record, frozen=True):
     """The streams' last mixture and the final norm."""
 
     hidden: int

@@ -3,9 +3,8 @@ written under `Tape.silence` and keep nothing."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from everybyte.basics.dtypes import FP32, INT32, INT64
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
 from everybyte.layers.norm import layer_norm, rms_norm
@@ -15,8 +14,7 @@ from everybyte.layers.size import Dim
 from everybyte.layers.tape import Tape, Value
 
 
-@dataclass(frozen=True, slots=True)
-class Indexer:
+class Indexer(Record, frozen=True):
     """DeepSeek-V3.2's lightning indexer (modeling_deepseek_v32.py): queries from the latent, one key a token, a weight a head."""
 
     heads: int
@@ -38,8 +36,7 @@ class Indexer:
         return chosen(t, ops.unary(t, "add mask", summed, keeps="nothing"), x, self.top_k)
 
 
-@dataclass(frozen=True, slots=True)
-class BlockIndexer:
+class BlockIndexer(Record, frozen=True):
     """MiniMax-M3's indexer (modeling_minimax_m3_vl.py): normed queries and one key a token; scores are pooled over blocks of keys."""
 
     heads: int

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from everybyte.basics.dtypes import BOOL, FP32
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.causal_conv import causal_conv
 from everybyte.layers.delta_net import CHUNK, chunks, gated_norm, l2norm, pad
@@ -16,8 +15,7 @@ ROWS = sum(i * i + i for i in range(1, CHUNK))
 """Numbers of the copies `row` and `sub` that the loop over the rows of one chunk's triangular matrix keeps."""
 
 
-@dataclass(frozen=True, slots=True)
-class KimiDeltaAttention:
+class KimiDeltaAttention(Record, frozen=True):
     """out(norm(delta(conv(q, k, v), g, β), gate)) with `heads` heads of `head_dim`."""
 
     hidden: int

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
 from everybyte.layers.mlp import activate
@@ -12,8 +11,7 @@ from everybyte.layers.size import TOKENS, B, Dim
 from everybyte.layers.tape import Tape, Value
 
 
-@dataclass(frozen=True, slots=True)
-class UnfoldedPatches:
+class UnfoldedPatches(Record, frozen=True):
     """Patches laid out side by side (unfold), a linear layer over each, a class token behind them, positions, a norm."""
 
     pixels: int
@@ -37,8 +35,7 @@ class UnfoldedPatches:
             return layer_norm(t, out, "layernorm_pre")
 
 
-@dataclass(frozen=True, slots=True)
-class ShuffledProjector:
+class ShuffledProjector(Record, frozen=True):
     """The class token is dropped, pixels are shuffled into channels, two products with GELU behind each, one product into the decoder."""
 
     hidden: int

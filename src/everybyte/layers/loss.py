@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from everybyte.basics.dtypes import FP32
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.conv import mean_squared
 from everybyte.layers.linear import linear
@@ -13,8 +13,7 @@ from everybyte.layers.size import SEQUENCES, SHIFTED_TOKENS, Dim, Size, chunk_to
 from everybyte.layers.tape import Made, Tape, Value
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Record, frozen=True):
     """The language model's head and the loss on top of it."""
 
     hidden: int
@@ -215,8 +214,7 @@ def upcast_transposed(t: Tape, head: Head, x: Value) -> Value:
         return cross_entropy(t, ops.contiguous(t, shifted))
 
 
-@dataclass(frozen=True, slots=True)
-class RegressionHead:
+class RegressionHead(Record, frozen=True):
     """`F.mse_loss(prediction.float(), target.float())`: what diffusion models are trained with; nothing in inference."""
 
     hidden: int

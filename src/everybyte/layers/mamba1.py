@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from everybyte.basics.dtypes import FP32
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.causal_conv import causal_conv
 from everybyte.layers.linear import linear
@@ -14,8 +14,7 @@ from everybyte.layers.size import SEQUENCES, Axis, B, Dim, Dims, Size
 from everybyte.layers.tape import Made, Storage, Tape, Value
 
 
-@dataclass(frozen=True, slots=True)
-class Mamba1:
+class Mamba1(Record, frozen=True):
     """out(scan(conv(x), dt, B, C)·silu(z)). Sizes: di inner channels, N state numbers a channel, r the rank of dt."""
 
     hidden: int

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from everybyte.basics.dtypes import BOOL, FP32, DType
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.causal_conv import causal_conv
 from everybyte.layers.linear import linear
@@ -15,8 +15,7 @@ from everybyte.layers.tape import Made, Storage, Tape, Value
 GatedNorm = Literal["gate-first", "norm-first", ""]
 
 
-@dataclass(frozen=True, slots=True)
-class Mamba2:
+class Mamba2(Record, frozen=True):
     """out(norm(scan(conv(x, B, C), dt), gate)). Sizes: di = heads·head_dim inner channels, g groups of B and C, N state numbers a channel."""
 
     hidden: int
@@ -115,8 +114,7 @@ def _chunks(size: int) -> Dim:
     return Dim("c", 1, (B, Axis("s", 0, (1, size))))
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkScan:
+class ChunkScan(Record, frozen=True):
     """`mamba2_chunk_scan` in plain operations: within each chunk of l tokens a masked product like attention, between chunks a recurrence."""
 
     heads: int

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from everybyte.basics.dtypes import FP32
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
 from everybyte.layers.mlp import activate
@@ -14,8 +14,7 @@ from everybyte.layers.size import Dim
 from everybyte.layers.tape import Tape, Value
 
 
-@dataclass(frozen=True, slots=True)
-class MixerBlock:
+class MixerBlock(Record, frozen=True):
     """x + mixer(norm(x)): one mixer of any kind a block (Mamba, Nemotron-H). `wide`: the residual stream is kept in fp32."""
 
     mixer: Any
@@ -33,8 +32,7 @@ class MixerBlock:
         return ops.add(t, residual, branch)
 
 
-@dataclass(frozen=True, slots=True)
-class TwinBlock:
+class TwinBlock(Record, frozen=True):
     """x + mamba(norm(x)) + attention(norm(x)), then x + mlp(norm(x)), with a constant at every branch (modeling_falcon_h1.py)."""
 
     mamba: Any
@@ -57,8 +55,7 @@ class TwinBlock:
         return ops.add(t, x, branch)
 
 
-@dataclass(frozen=True, slots=True)
-class ScaledMLP:
+class ScaledMLP(Record, frozen=True):
     """down(up(x)·act(c·gate(x)))·c, with constants c (modeling_falcon_h1.py FalconH1MLP)."""
 
     hidden: int

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
 from everybyte.layers.norm import rms_norm
@@ -14,8 +14,7 @@ from everybyte.layers.size import Dim, Size
 from everybyte.layers.tape import Made, Tape, Value
 
 
-@dataclass(frozen=True, slots=True)
-class MLA:
+class MLA(Record, frozen=True):
     """Attention of DeepSeek-V2 and its successors (modeling_deepseek_v3.py), keys and values written out for every head."""
 
     hidden: int

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from everybyte.basics.dtypes import BOOL
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
 from everybyte.layers.size import Dim, Size
@@ -73,8 +72,7 @@ def _xielu(t: Tape, x: Value) -> Value:
         return out
 
 
-@dataclass(frozen=True, slots=True)
-class GatedMLP:
+class GatedMLP(Record, frozen=True):
     """down(act(gate(x))·up(x)), as Llama writes it; `fused_gate` names one projection that makes gate and up."""
 
     hidden: int
@@ -112,8 +110,7 @@ def fused_glu(t: Tape, gate: Value, up: Value) -> Value:
     return out
 
 
-@dataclass(frozen=True, slots=True)
-class PlainMLP:
+class PlainMLP(Record, frozen=True):
     """down(act(up(x))) with optional biases and dropout behind it."""
 
     hidden: int

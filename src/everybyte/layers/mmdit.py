@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.adaln import clipped, condition, gated, modulated, modulation, plain_norm, streams, together
 from everybyte.layers.linear import linear
@@ -18,8 +17,7 @@ IMAGE = ("to_q", "to_k", "to_v")
 TEXT = ("add_q_proj", "add_k_proj", "add_v_proj")
 
 
-@dataclass(frozen=True, slots=True)
-class JointAttention:
+class JointAttention(Record, frozen=True):
     """softmax over image and text tokens together, each with its own projections."""
 
     heads: int
@@ -77,8 +75,7 @@ def feed_forward(t: Tape, x: Value, leaf: str, width: int, activation: str = "ge
         return linear(t, inner, "net.2", Dim("h", width), bias=True)
 
 
-@dataclass(frozen=True, slots=True)
-class DoubleBlock:
+class DoubleBlock(Record, frozen=True):
     """Image and text streams with their own modulation and feed-forward, joined in attention."""
 
     attention: JointAttention
@@ -109,8 +106,7 @@ class DoubleBlock:
         return x, ops.mul(t, asked[5], feed_forward(t, normed, leaf, width))
 
 
-@dataclass(frozen=True, slots=True)
-class LastDoubleBlock:
+class LastDoubleBlock(Record, frozen=True):
     """The last block of Stable Diffusion 3: the text is read, but does not go on."""
 
     attention: JointAttention
@@ -134,8 +130,7 @@ class LastDoubleBlock:
         return gated(t, image, asked[5], feed_forward(t, normed, "ff", width))
 
 
-@dataclass(frozen=True, slots=True)
-class SingleBlock:
+class SingleBlock(Record, frozen=True):
     """Image and text as one sequence; attention and feed-forward side by side (Flux)."""
 
     heads: int

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.experts import Experts
 from everybyte.layers.linear import linear
@@ -14,8 +14,7 @@ from everybyte.layers.size import Dim
 from everybyte.layers.tape import Tape, Value
 
 
-@dataclass(frozen=True, slots=True)
-class MoE:
+class MoE(Record, frozen=True):
     """Σ weight·expert(x) over the chosen experts, plus a shared expert that every token uses."""
 
     hidden: int

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
 from everybyte.layers.norm import Norm
@@ -12,8 +12,7 @@ from everybyte.layers.size import Dim
 from everybyte.layers.tape import Tape, Value
 
 
-@dataclass(frozen=True, slots=True)
-class NextToken:
+class NextToken(Record, frozen=True):
     """norm(block(project(norm(next token's embedding), norm(x))))."""
 
     hidden: int

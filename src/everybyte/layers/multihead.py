@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from everybyte.basics.dtypes import BOOL, INT64
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
 from everybyte.layers.sdp import SCORES, Heads, attend
@@ -14,8 +13,7 @@ from everybyte.layers.tape import Made, Tape, Value
 CROSS_SCORES = Dim("b·s·m", 1, (B, S, M))
 
 
-@dataclass(frozen=True, slots=True)
-class MultiHead:
+class MultiHead(Record, frozen=True):
     """out(softmax(q·kᵀ)·v): a heads of d. `memory`, the width of encoder states, makes it cross-attention."""
 
     hidden: int

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
+import msgspec
+
 from everybyte.basics.dtypes import BF16, DType
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
 from everybyte.layers.norm import layer_norm
@@ -24,8 +26,7 @@ class Layer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Record, frozen=True):
     """`count` equal blocks in a row, called `{prefix}.{first}` and on; `first` -1: one module called `prefix`."""
 
     prefix: str
@@ -45,8 +46,7 @@ class Run:
         return f"{name}.{self.first}" if self.count == 1 else f"{name}.{self.first}-{self.first + self.count - 1}"
 
 
-@dataclass(frozen=True, slots=True)
-class Embedding:
+class Embedding(Record, frozen=True):
     """Token embedding, with learned positions, token types, a norm or dropout behind it where the family has them."""
 
     vocab: int
@@ -90,8 +90,7 @@ class Embedding:
         return ops.dropout(t, out, self.dropout)
 
 
-@dataclass(frozen=True, slots=True)
-class Tower:
+class Tower(Record, frozen=True):
     """A network that runs before the main one on its own batch (vision encoder, speech encoder, text encoder of a pair)."""
 
     name: str
@@ -107,8 +106,7 @@ class Tower:
     """Shape of what the stem is given (pixels, sound features); empty for ids."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Network:
+class Network(msgspec.Struct, frozen=True, eq=False):
     """Everything that the configuration says about the model's memory. `stem` makes the first hidden states, `tail` is the final norm.
 
     Two networks are equal if they are the same object, so that what is worked out for one is found again at once.
@@ -155,8 +153,7 @@ class Network:
         return sum(run.count for run in self.runs) - self.mtp
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Record, frozen=True):
     """A layer's steps worked out once for a setup."""
 
     parameters: tuple[Parameter, ...]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everybyte.basics.dtypes import BOOL, FP32, INT64, DType
-from everybyte.layers.size import TOKENS, ZERO, Axis, B, Dim, Dims, Size, elements
+from everybyte.layers.size import TOKENS, Axis, B, Dim, Dims, Size, elements
 from everybyte.layers.tape import Made, Storage, Tape, Value
 
 
@@ -91,9 +91,9 @@ def mul(t: Tape, a: Value, b: Value) -> Value:
     wide = a if _covers(a.dims, b.dims) else b
     out = t.new("mul", wide.dims, promote(a, b), a.grad or b.grad)
     kept = ([b] if a.grad else []) + ([a] if b.grad else [])
-    narrow = b if wide is a else a
-    reduced = Size.of(wide.dims, out.dtype) if narrow.grad and not same_count(a.dims, b.dims) else ZERO
-    t.step("mul", (a, b), (out,), saved=kept, back_scratch=reduced)
+    # a gradient is made in the common shape and type, then summed and cast by the engine
+    unlike = [v for v in (a, b) if v.grad and (v.dtype != out.dtype or not same_count(v.dims, out.dims))]
+    t.step("mul", (a, b), (out,), saved=kept, back_scratch=Size.of(wide.dims, out.dtype) * len(unlike))
     return out
 
 

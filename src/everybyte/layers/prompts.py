@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.setup import Adapter
 from everybyte.layers.size import B, Dim, Dims
@@ -21,8 +21,7 @@ def virtual_tokens(adapter: Adapter) -> int:
     return adapter.option("num_virtual_tokens", VIRTUAL_TOKENS) if adapter.kind in (*PROMPTS, "prefix") else 0
 
 
-@dataclass(frozen=True, slots=True)
-class AdaptedStem:
+class AdaptedStem(Record, frozen=True):
     """A network's stem with what its adapters have once for all layers."""
 
     stem: Any

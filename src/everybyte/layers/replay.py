@@ -9,9 +9,9 @@ freed. Gradients of one value that arrive on several ways are added in place whe
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from everybyte.basics.record import Record
 from everybyte.layers.size import ZERO, Size
 from everybyte.layers.tape import Role, Step, Storage, Tape, Value
 
@@ -21,24 +21,21 @@ GEMMS = frozenset({"linear", "matmul", "matmul_4bit", "lora", "fused_linear_cros
 Recompute = Literal["none", "reentrant", "non-reentrant"]
 
 
-@dataclass(frozen=True, slots=True)
-class Instant:
+class Instant(Record, frozen=True):
     """A moment that may be the highest for some batch: all storages that live, and their sum."""
 
     size: Size
     held: tuple[Storage, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Record, frozen=True):
     """A storage is made (+) or freed (-), in the order of the program."""
 
     made: bool
     storage: Storage
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Record, frozen=True):
     """What one layer costs: kept after forward, instants of forward and backward, gradients of its weights."""
 
     kept: tuple[Storage, ...]
@@ -190,9 +187,7 @@ class _WeightGradients:
             living.drop((first,))
 
 
-def _backward_step(
-    step: Step, incoming: list[Storage], arrived: dict[Value, Storage], living: _Living, held: set[Storage], weights: _WeightGradients
-) -> None:
+def _backward_step(step: Step, incoming: list[Storage], arrived: dict[Value, Storage], living: _Living, held: set[Storage], weights: _WeightGradients) -> None:
     """The gradients that one step makes, and their addition to gradients that came before."""
     new: list[tuple[Value, Storage]] = []
     for made in step.made:

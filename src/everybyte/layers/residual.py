@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from everybyte.basics.dtypes import FP32
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.norm import rms_norm
 from everybyte.layers.size import TOKENS, Dim
 from everybyte.layers.tape import Tape, Value
 
 
-@dataclass(frozen=True, slots=True)
-class ResidualBlock:
+class ResidualBlock(Record, frozen=True):
     """A decoder block whose two branches read mixtures of `blocks` earlier groups' sums and the running sum x."""
 
     mixer: Any
@@ -38,8 +37,7 @@ class ResidualBlock:
         return ops.add(t, x, branch)
 
 
-@dataclass(frozen=True, slots=True)
-class ResidualTail:
+class ResidualTail(Record, frozen=True):
     """The last mixture and the final norm."""
 
     blocks: int

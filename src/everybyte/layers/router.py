@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from everybyte.basics.dtypes import BOOL, FP32, INT64
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.indexing import gather, integers, normalize_, top_k, total
 from everybyte.layers.size import Dim, Dims
@@ -14,8 +14,7 @@ from everybyte.layers.tape import Tape, Value
 Score = Literal["softmax", "softmax-own", "sigmoid", "sqrtsoftplus", "chosen-softmax"]
 
 
-@dataclass(frozen=True, slots=True)
-class Router:
+class Router(Record, frozen=True):
     """A linear layer over the experts, a score, the top k."""
 
     experts: int
@@ -48,10 +47,14 @@ class Router:
     def forward(self, t: Tape, x: Value) -> tuple[Value, Value]:
         """x (n, h) -> weights (n, top_k) and positions of the chosen experts (n, top_k)."""
         with t.scope(self.leaf):
-            weights, chosen = self._weights(t, self._logits(t, x))
+            logits = self._logits(t, x)
+            weights, chosen = self._weights(t, logits)
             if self.scaled:
                 weights = ops.scale(t, weights)
-            return (ops.cast(t, weights, x.dtype) if self.narrow else weights), chosen
+            if self.narrow:
+                weights = ops.cast(t, weights, x.dtype)
+        t.hold(logits, weights, chosen)  # names of the caller
+        return weights, chosen
 
     def _logits(self, t: Tape, x: Value) -> Value:
         width = Dim("E", self.experts)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from everybyte.basics.dtypes import BF16, BOOL, FP16, FP32, INT64
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.rope import table_dtype
 from everybyte.layers.size import B, Dim, Dims, S, Size, T, elements
@@ -13,8 +12,7 @@ from everybyte.layers.tape import Made, Storage, Tape, Value
 SCORES: Dim = Dim("b·s·t", 1, (B, S, T))
 
 
-@dataclass(frozen=True, slots=True)
-class Heads:
+class Heads(Record, frozen=True):
     """Sizes of an attention layer: a query heads, k key-value heads, d and dv wide."""
 
     a: int

@@ -6,17 +6,19 @@ nobody else asks which framework runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
+import msgspec
+from msgspec.structs import replace
+
 from everybyte.basics.dtypes import BF16, FP32, DType
+from everybyte.basics.record import Record
 
 AttentionKernel = Literal["eager", "sdpa", "flash"]
 
 
-@dataclass(frozen=True, slots=True)
-class Kernels:
+class Kernels(Record, frozen=True):
     """Which implementation runs each step."""
 
     attention: AttentionKernel = "sdpa"
@@ -44,8 +46,7 @@ class Kernels:
     """bitsandbytes before 2024-07-16 kept the input of every 4-bit matmul for backward."""
 
 
-@dataclass(frozen=True, slots=True)
-class Adapter:
+class Adapter(Record, frozen=True):
     """Adapters of one kind (`layers.adapters.WRITERS`) on frozen linear layers, or before the first block."""
 
     kind: str
@@ -73,8 +74,7 @@ class Adapter:
         return last in self.targets or place in self.targets or ("*" in self.targets and last not in ("lm_head", "embed_out", "score"))
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(Record, frozen=True):
     """Frozen linear weights in a packed format; dequantised to the compute type whenever they are used."""
 
     format: str
@@ -95,8 +95,7 @@ class Packed:
         return not any(fnmatchcase(place, f"*{pattern}") or fnmatchcase(place, f"*{pattern}.*") for pattern in self.skip)
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(Record, frozen=True):
     """Number formats and choices of one run. Hashable: a layer's steps are worked out once for each."""
 
     weights: DType = BF16
@@ -116,7 +115,7 @@ class Setup:
     """Type of the norms where it differs from the other weights (k-bit preparation turns them into fp32)."""
     outer_weights: DType | None = None
     """Type of embedding and head where it differs from the other weights."""
-    kernels: Kernels = field(default_factory=Kernels)
+    kernels: Kernels = msgspec.field(default_factory=Kernels)
     input_grads: bool = False
     """The embedding's result needs a gradient though its table is frozen (HF enable_input_require_grads, for recomputed blocks)."""
     single: bool = False

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from everybyte.basics.dtypes import FP16
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
 from everybyte.layers.mlp import activate
@@ -14,8 +13,7 @@ from everybyte.layers.size import Dim
 from everybyte.layers.tape import Tape, Value
 
 
-@dataclass(frozen=True, slots=True)
-class T5FeedForward:
+class T5FeedForward(Record, frozen=True):
     """wo(dropout(act(wi(x)))), or with a gate beside it."""
 
     hidden: int
@@ -37,8 +35,7 @@ class T5FeedForward:
         return linear(t, inner, "wo", Dim("h", self.hidden))
 
 
-@dataclass(frozen=True, slots=True)
-class T5Block:
+class T5Block(Record, frozen=True):
     """Attention, cross-attention in a decoder, feed-forward: each on a norm of x and added to x."""
 
     attention: MultiHead
@@ -64,8 +61,7 @@ class T5Block:
         return x
 
 
-@dataclass(frozen=True, slots=True)
-class T5Tail:
+class T5Tail(Record, frozen=True):
     """The norm behind a stack, dropout, and the division by √h before a head that shares the embedding."""
 
     leaf: str

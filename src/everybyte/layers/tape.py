@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
 from everybyte.basics.dtypes import DType
+from everybyte.basics.record import Record
 from everybyte.layers.setup import Setup
 from everybyte.layers.size import ZERO, Dims, Size, elements
 
@@ -19,8 +21,7 @@ Role = Literal["activation", "temporary", "autograd_detail", "gradient"]
 """What a storage is for the ledger: made by forward, a kernel's scratch, a gradient on its way, the gradient of a weight."""
 
 
-@dataclass(slots=True, eq=False)
-class Storage:
+class Storage(msgspec.Struct, eq=False):
     """Memory that one or several values share."""
 
     size: Size
@@ -52,8 +53,7 @@ class Storage:
         return self.persistent and not self.outside
 
 
-@dataclass(slots=True, eq=False)
-class Value:
+class Value(msgspec.Struct, eq=False):
     """A tensor: a view of a storage. Views of one value share its gradient (`root`)."""
 
     storage: Storage
@@ -68,8 +68,7 @@ class Value:
         return self if self.root is None else self.root
 
 
-@dataclass(slots=True, frozen=True)
-class Parameter:
+class Parameter(Record, frozen=True):
     """A weight of the network. `count` equal tensors of these dims stand behind it (experts that are separate modules)."""
 
     name: str
@@ -91,8 +90,7 @@ class Parameter:
         return elements(self.dims)[0] * self.count
 
 
-@dataclass(slots=True, frozen=True)
-class Made:
+class Made(Record, frozen=True):
     """A gradient that a backward step makes for `to`. `size` None passes the incoming gradient on without a copy; `into` writes it over
     a tensor that the step kept."""
 
@@ -101,8 +99,7 @@ class Made:
     into: Storage | None = None
 
 
-@dataclass(slots=True, eq=False)
-class Step:
+class Step(msgspec.Struct, eq=False):
     """One operation: what it makes, what it keeps, what its backward makes."""
 
     what: str
@@ -119,8 +116,7 @@ class Step:
     """Runs part by part: in backward each part of the incoming gradient is freed when its part of the new one is there."""
 
 
-@dataclass(slots=True, frozen=True)
-class Cache:
+class Cache(Record, frozen=True):
     """What a layer stores of the past for each sequence. `dims` without the batch are fixed per sequence; kind is `kv` or `state`."""
 
     kind: str
@@ -135,22 +131,21 @@ class Cache:
     """One entry stands for this many tokens (DeepSeek-V4's compressed keys)."""
 
 
-@dataclass(slots=True, eq=False)
-class Tape:
+class Tape(msgspec.Struct, eq=False):
     """Records one forward pass of one layer."""
 
     setup: Setup
-    steps: list[Step] = field(default_factory=list)
-    parameters: list[Parameter] = field(default_factory=list)
-    caches: list[Cache] = field(default_factory=list)
-    pinned: list[Storage] = field(default_factory=list)
+    steps: list[Step] = msgspec.field(default_factory=list)
+    parameters: list[Parameter] = msgspec.field(default_factory=list)
+    caches: list[Cache] = msgspec.field(default_factory=list)
+    pinned: list[Storage] = msgspec.field(default_factory=list)
     """Storages that the caller holds through backward."""
-    casts: dict[int, Value] = field(default_factory=dict)
-    weights: dict[str, Value] = field(default_factory=dict)
+    casts: dict[int, Value] = msgspec.field(default_factory=dict)
+    weights: dict[str, Value] = msgspec.field(default_factory=dict)
     path: str = ""
     silent: bool = False
     """Set by `silence`."""
-    _held: list[list[Value]] = field(default_factory=lambda: [[]])
+    _held: list[list[Value]] = msgspec.field(default_factory=lambda: [[]])
 
     # -- places ---------------------------------------------------------------------------------------------------------------
     @contextmanager
@@ -265,6 +260,4 @@ class Tape:
         gradients = tuple(Made(v, Size.of(v.dims, v.dtype)) for v in inputs if v.grad) if made is None else tuple(m for m in made if m.to.grad)
         kept = tuple(s.storage if isinstance(s, Value) else s for s in saved)
         made_of = gradients if needs else ()
-        self.steps.append(
-            Step(what, self.path, tuple(inputs), tuple(outputs), kept if needs else (), scratch, made_of, back_scratch, piecewise=piecewise)
-        )
+        self.steps.append(Step(what, self.path, tuple(inputs), tuple(outputs), kept if needs else (), scratch, made_of, back_scratch, piecewise=piecewise))

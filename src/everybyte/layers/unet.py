@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.conv import conv, group_norm, pixels, resized
 from everybyte.layers.dit import small_mlp
@@ -33,8 +32,7 @@ def resnet(t: Tape, x: Value, leaf: str, out: int, groups: int, temb: Value | No
         return ops.scale(t, ops.add(t, x, inner))
 
 
-@dataclass(frozen=True, slots=True)
-class Cross:
+class Cross(Record, frozen=True):
     """Transformers inside a U-Net: `depth` blocks of self-attention, attention to the prompt and GEGLU on the pixels of a map."""
 
     heads: int
@@ -91,8 +89,7 @@ def by_pixel(t: Tape, x: Value) -> Value:
     return x if t.setup.single else ops.contiguous(t, x)
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(Record, frozen=True):
     """One resolution of a U-Net."""
 
     channels: int
@@ -101,8 +98,7 @@ class Level:
     up: Cross | None
 
 
-@dataclass(frozen=True, slots=True)
-class UNet:
+class UNet(Record, frozen=True):
     """Down through the levels, a middle, and up again; every map on the way down is kept for its partner on the way up."""
 
     inside: int

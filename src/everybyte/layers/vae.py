@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.conv import conv, group_norm, pixels, resized
 from everybyte.layers.linear import linear
@@ -34,8 +33,7 @@ def _attention(t: Tape, x: Value, leaf: str, groups: int) -> Value:
         return ops.scale(t, ops.add(t, linear(t, out, "to_out.0", width, bias=True), x))
 
 
-@dataclass(frozen=True, slots=True)
-class Encoder:
+class Encoder(Record, frozen=True):
     """Pixels of the image to twice the channels of the latent: mean and spread. The border that each halving pads is left out."""
 
     channels: tuple[int, ...]
@@ -64,8 +62,7 @@ class Encoder:
         return conv(t, x, "quant_conv", 2 * self.latent, (1, 1)) if self.quant else x
 
 
-@dataclass(frozen=True, slots=True)
-class Decoder:
+class Decoder(Record, frozen=True):
     """The latent to the pixels of the image."""
 
     channels: tuple[int, ...]

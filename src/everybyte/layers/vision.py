@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from everybyte.basics.dtypes import FP32, INT64
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.conv import conv
 from everybyte.layers.linear import linear
@@ -27,8 +27,7 @@ def cut(channels: int, patch: tuple[int, ...]) -> Dims:
     return (TOKENS, Dim("C·p²", channels * prod(patch)))
 
 
-@dataclass(frozen=True, slots=True)
-class PatchEmbedding:
+class PatchEmbedding(Record, frozen=True):
     """A strided convolution over patches, a class token in front, learned positions added."""
 
     channels: int
@@ -76,8 +75,7 @@ class PatchEmbedding:
         return ops.dropout(t, out, self.dropout)
 
 
-@dataclass(frozen=True, slots=True)
-class GridPositions:
+class GridPositions(Record, frozen=True):
     """Adds positions looked up at several points of a learned grid and mixed by weights: resampled to the image's own grid."""
 
     leaf: str
@@ -110,8 +108,7 @@ class GridPositions:
         return ops.add(t, x, ops.cast(t, out, x.dtype))
 
 
-@dataclass(frozen=True, slots=True)
-class CutPatches:
+class CutPatches(Record, frozen=True):
     """Patches that the processor has cut out (frames x height x width of one patch in a row) through a convolution of that very size."""
 
     channels: int
@@ -141,8 +138,7 @@ def reordered(t: Tape, x: Value) -> Value:
     return out
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedAttention:
+class JoinedAttention(Record, frozen=True):
     """Attention over patches with one projection for q, k and v (or three) and positions applied in fp32, as the Qwen and Kimi towers have it."""
 
     hidden: int
@@ -175,8 +171,7 @@ class JoinedAttention:
         return linear(t, out, self.out, Dim("h", self.hidden), bias=self.bias)
 
 
-@dataclass(frozen=True, slots=True)
-class PatchMerger:
+class PatchMerger(Record, frozen=True):
     """Neighbouring patches side by side, then two linear layers: (n, h) -> (n/m², out)."""
 
     hidden: int
@@ -223,8 +218,7 @@ def _averaged(t: Tape, x: Value) -> Value:
     return ops.cast(t, out, x.dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class Tap:
+class Tap(Record, frozen=True):
     """A branch off a tower: its result goes to the language model, the tower goes on with its input (DeepStack)."""
 
     branch: PatchMerger
@@ -235,8 +229,7 @@ class Tap:
         return x
 
 
-@dataclass(frozen=True, slots=True)
-class Projector:
+class Projector(Record, frozen=True):
     """linear_2(act(linear_1(x))): from the width of the tower to that of the language model; a norm and a merge of patches may stand before it."""
 
     source: int

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from everybyte.basics.dtypes import FP16
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.conv import conv
 from everybyte.layers.linear import linear
@@ -15,8 +14,7 @@ from everybyte.layers.size import QUERIES, TOKENS, B, Dim, S
 from everybyte.layers.tape import Tape, Value
 
 
-@dataclass(frozen=True, slots=True)
-class SoundStem:
+class SoundStem(Record, frozen=True):
     """Two convolutions over the spectrogram, the second halves its length; fixed positions added. Frames are twice the positions."""
 
     bins: int
@@ -42,8 +40,7 @@ class SoundStem:
         return ops.dropout(t, out, self.dropout)
 
 
-@dataclass(frozen=True, slots=True)
-class WhisperBlock:
+class WhisperBlock(Record, frozen=True):
     """Attention, cross-attention in a decoder, feed-forward: each on a norm of x and added to x."""
 
     attention: MultiHead

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from everybyte.basics.dtypes import FP32
 from everybyte.basics.errors import Unsupported
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.block import Block
 from everybyte.layers.linear import linear
@@ -21,8 +20,7 @@ from everybyte.models.decoder import Places, decoder, tied
 PLACES = Places("transformer.word_embeddings", "transformer.h", "transformer.ln_f")
 
 
-@dataclass(frozen=True, slots=True)
-class BloomAttention:
+class BloomAttention(Record, frozen=True):
     """modeling_bloom.py BloomAttention: eager whatever kernel is asked for."""
 
     hidden: int

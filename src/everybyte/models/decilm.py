@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec.structs import replace
+
 from everybyte.basics.errors import BadInput
+from everybyte.basics.record import Record
 from everybyte.basics.units import ceil_div
 from everybyte.layers.block import Block
 from everybyte.layers.linear import linear
@@ -18,8 +20,7 @@ from everybyte.models.decoder import decoder, layer_count, tied
 from everybyte.models.llama import llama_block
 
 
-@dataclass(frozen=True, slots=True)
-class LinearBranch:
+class LinearBranch(Record, frozen=True):
     """One square linear layer in the place of a branch."""
 
     hidden: int

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from everybyte.basics.dtypes import FP32
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.block import Block, ParallelBlock
 from everybyte.layers.linear import linear
@@ -21,8 +20,7 @@ from everybyte.models.decoder import Places, decoder, tied
 PLACES = Places("transformer.word_embeddings", "transformer.h", "transformer.ln_f")
 
 
-@dataclass(frozen=True, slots=True)
-class FalconAttention:
+class FalconAttention(Record, frozen=True):
     """modeling_falcon.py FalconAttention. `grouped`: keys and values of a group are copied to all its queries before positions are applied."""
 
     hidden: int

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from everybyte.basics.dtypes import FP32
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.block import Block
 from everybyte.layers.linear import linear
@@ -20,8 +19,7 @@ from everybyte.models.decoder import Places, decoder, tied
 PLACES = Places("transformer.wte", "transformer.h", "transformer.ln_f")
 
 
-@dataclass(frozen=True, slots=True)
-class NeoAttention:
+class NeoAttention(Record, frozen=True):
     """modeling_gpt_neo.py GPTNeoSelfAttention: the same whatever kernel is asked for."""
 
     hidden: int
@@ -63,4 +61,3 @@ def build(c: Config) -> Network:
     positions = c.integer("max_position_embeddings", default=2048)
     stem = Embedding(vocab, hidden, PLACES.embed, positions, "transformer.wpe", dropout=c.number("embed_dropout"))
     return decoder(c, block, tied=tied(c, default=True), norm=norm, places=PLACES, stem=stem)
-

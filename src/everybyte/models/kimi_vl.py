@@ -42,9 +42,7 @@ def _tower(c: Config, out: int, architecture: str) -> Tower:
     block = Block(attention, mlp, norm, ("norm0", "norm1"), mixer_name="attn")
     rows = c.integer("init_pos_emb_height", default=64) * c.integer("init_pos_emb_width", default=64)
     positions = GridPositions(f"{PLACE}.patch_embed.pos_emb.weight", rows, 4 if third else 16, bag=not third)
-    stem = CutPatches(
-        3, (side, side), hidden, f"{PLACE}.patch_embed.proj", bias=c.flag("patch_embed_proj_bias", default=not third), positions=positions
-    )
+    stem = CutPatches(3, (side, side), hidden, f"{PLACE}.patch_embed.proj", bias=c.flag("patch_embed_proj_bias", default=not third), positions=positions)
     runs = (Run(f"{PLACE}.encoder.blocks", 0, c.integer("vt_num_hidden_layers", "num_hidden_layers", default=27), block),)
     return Tower("vision", 0, runs, hidden, stem, _merger(c, hidden, out, architecture, norm), cut(3, (side, side)))
 

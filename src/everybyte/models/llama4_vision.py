@@ -32,9 +32,7 @@ def _tower(c: Config, out: int) -> Tower:
     inner = c.integer("intermediate_size", default=5632)
     if not area or grid % area or inner != hidden * area:
         raise BadInput(f"{c.path}.pixel_shuffle_ratio", f"must turn hidden_size ({hidden}) into intermediate_size ({inner}) and divide the {grid} patches")
-    attention = Attention(
-        hidden, heads, heads, head_dim, qkv_bias=True, out_bias=True, complex_rope=True, dropout=c.number("attention_dropout"), cached=False
-    )
+    attention = Attention(hidden, heads, heads, head_dim, qkv_bias=True, out_bias=True, complex_rope=True, dropout=c.number("attention_dropout"), cached=False)
     block = Block(attention, PlainMLP(hidden, inner, "gelu"), Norm("layer"))
     tail = ShuffledProjector(
         hidden, inner, c.integer("projector_input_dim", default=4096), c.integer("projector_output_dim", default=4096), out, grid, area, PLACE,

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from everybyte.layers.block import FinalNorm
 from everybyte.layers.experts import Experts, Gate

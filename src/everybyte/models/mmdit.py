@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from everybyte.basics.errors import Unsupported
 from everybyte.layers.cogvideo import VideoBlock, VideoStem, VideoTail

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from everybyte.basics.record import Record
 from everybyte.layers.attention import Attention
 from everybyte.layers.block import Block
 from everybyte.layers.linear import linear
@@ -19,8 +18,7 @@ from everybyte.models.decoder import Places, decoder, tied
 PLACES = Places("model.decoder.embed_tokens", "model.decoder.layers", "model.decoder.final_layer_norm")
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(Record, frozen=True):
     """The final norm, where there is one, and the projection to the width of the embedding, where that differs."""
 
     norm: Norm | None
@@ -58,6 +56,4 @@ def build(c: Config) -> Network:
         positions_by_sequence=True, project_from=narrow, project_leaf="model.decoder.project_in",
     )  # fmt: skip
     tail = Tail(norm if before and not c.flag("_remove_final_layer_norm", default=False) else None, narrow)
-    return decoder(
-        c, block, tied=tie, places=PLACES, stem=stem, tail=tail, head=Head(width, vocab, tie), head_dims=hidden_dims(width) if narrow else ()
-    )
+    return decoder(c, block, tied=tie, places=PLACES, stem=stem, tail=tail, head=Head(width, vocab, tie), head_dims=hidden_dims(width) if narrow else ())

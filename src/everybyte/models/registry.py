@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from importlib import import_module
 from typing import Any
+
+from msgspec.structs import replace
 
 from everybyte.basics.errors import Unsupported, did_you_mean
 from everybyte.layers.network import Network
@@ -66,7 +67,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "llava": ("LlavaForConditionalGeneration", "Mistral3ForConditionalGeneration", "Gemma3ForConditionalGeneration"),
     "llama4_vision": ("Llama4ForConditionalGeneration",),
     "kimi_vl": (
-        "KimiK25ForConditionalGeneration", "Kimi_K25ForConditionalGeneration", "KimiVLForConditionalGeneration", "KimiK3ForConditionalGeneration",
+        "KimiK25ForConditionalGeneration",
+        "Kimi_K25ForConditionalGeneration",
+        "KimiVLForConditionalGeneration",
+        "KimiK3ForConditionalGeneration",
     ),
     "qwen_vl": (
         "Qwen2VLForConditionalGeneration",

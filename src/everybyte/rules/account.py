@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+import msgspec
+
+from everybyte.basics.record import Record
 from everybyte.ledger.entry import Phase
 from everybyte.ledger.ledger import Ledger
 from everybyte.rules.choices import Choices
@@ -39,8 +41,7 @@ class Bill(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Rank:
+class Rank(Record, frozen=True):
     """One kind of rank."""
 
     bill: Bill
@@ -49,12 +50,11 @@ class Rank:
     stage: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Record, frozen=True):
     """The ranks of a job, what is trained, figures that only the engine knows, and the settings behind them."""
 
     ranks: tuple[Rank, ...]
     choices: Choices
     trainable_params: int = 0
-    figures: dict[str, int] = field(default_factory=dict)
+    figures: dict[str, int] = msgspec.field(default_factory=dict)
     peak_figure: str = "peak.allocated"

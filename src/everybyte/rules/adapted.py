@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from msgspec.structs import replace
+
 from everybyte.basics.errors import Unsupported
+from everybyte.basics.record import Record
 from everybyte.layers.network import Network
 from everybyte.layers.prompts import PROMPTS, AdaptedStem
 from everybyte.layers.setup import Adapter, Setup
@@ -52,8 +54,7 @@ def widest(network: Network, adapter: Adapter) -> tuple[int, int, int]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Frozen:
+class Frozen(Record, frozen=True):
     """A layer whose base is not trained in this step, though the recipe trains others."""
 
     layer: Any

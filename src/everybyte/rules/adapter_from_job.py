@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
+
+from msgspec.structs import replace
 
 from everybyte.basics.dtypes import BF16, FP32, DType, dtype
 from everybyte.basics.errors import BadInput, Unsupported, did_you_mean

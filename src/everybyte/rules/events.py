@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from everybyte.basics.record import Record
 from everybyte.layers.replay import Event as Change
 from everybyte.layers.size import Point
 from everybyte.layers.tape import Storage
@@ -188,8 +188,7 @@ class Script:
         self.gradients = []
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Record, frozen=True):
     """One segment with its storages numbered and its sizes worked out; -1 where there is no such storage."""
 
     copies: int

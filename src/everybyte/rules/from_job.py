@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from everybyte.basics.dtypes import BF16, FP16, FP32, DType, dtype
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of, inferred
+from everybyte.basics.record import Record
 from everybyte.job import Optimizer, Train
 from everybyte.layers.network import Network
 from everybyte.layers.prompts import virtual_tokens
@@ -28,8 +31,7 @@ PEFT_LORA = Adapter("lora", 8, ("q_proj", "v_proj"))
 """peft's defaults for a Llama."""
 
 
-@dataclass(frozen=True, slots=True)
-class Defaults:
+class Defaults(Record, frozen=True):
     """What a framework does where the job is silent."""
 
     framework: str
@@ -51,7 +53,7 @@ class Defaults:
     kbit_keeps: Callable[[Train], str] = lambda _: "all"
     """What the framework leaves in fp32 of a packed base that peft prepared: see adapter_from_job.prepared_types."""
     packed_skip: tuple[str, ...] = ("lm_head", "embed_out", "score")
-    kernels: Kernels = field(default_factory=Kernels)
+    kernels: Kernels = msgspec.field(default_factory=Kernels)
     loss: Callable[[Train, Choices], str] = lambda train, choices: "hf"
     batch_bytes_per_token: int = 24
 

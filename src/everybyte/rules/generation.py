@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 
+from msgspec.structs import replace
+
+from everybyte.basics.record import Record
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Setup
 from everybyte.layers.size import Batch
@@ -19,8 +21,7 @@ from everybyte.rules.static import tensor_bytes, weight_lines
 from everybyte.rules.step import Course, Summit
 
 
-@dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(Record, frozen=True):
     """A prompt of `prompt` and decoding up to `last`, with a cache of `kind`; `decodes` False: one forward pass alone."""
 
     network: Network
@@ -43,7 +44,7 @@ class Generation:
         """The forward pass of a phase."""
         batch = self.prompt if phase == "prefill" else self.last
         mode = "none" if not self.caches else phase
-        setup = replace(self.setup, cache=mode)  # type: ignore[arg-type]
+        setup = replace(self.setup, cache=mode)
         return Course(self.network, Recipe(setup, batch, stream=setup.weights))
 
     def summit(self, phase: str) -> tuple[Course, Summit]:
@@ -104,5 +105,3 @@ class Generation:
                 if size:  # nothing, where an axis of this batch is 0: zero bytes would mean a free
                     key += 1
                     yield key, size
-
-

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
 from everybyte.basics.citation import Citation
 from everybyte.basics.dtypes import DType
 from everybyte.basics.errors import Unsupported, did_you_mean
+from everybyte.basics.record import Record
 from everybyte.rules.optimizer_names import NAMES, SPELLINGS, Named, squeeze
 from everybyte.rules.optimizer_states import (
     Shape,
@@ -53,8 +53,7 @@ Stages = tuple[tuple[int, int], ...]
 only when their names are bound again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Record, frozen=True):
     """State of one parameter, and the temporaries of a step. A fused step needs none."""
 
     state: State
@@ -145,6 +144,7 @@ RULES: dict[str, Rule] = {
 }  # fmt: skip
 """Optimizers by name; a new one is one row."""
 
+
 class Projection(NamedTuple):
     """A step on gradients of low rank."""
 
@@ -206,8 +206,7 @@ OUTER = frozenset(("wte", "wpe", "lm_head", "score", "classifier", "shared"))
 """Modules outside the blocks, besides embeddings: not projected, not orthogonalised."""
 
 
-@dataclass(frozen=True, slots=True)
-class OptimizerPlan:
+class OptimizerPlan(Record, frozen=True):
     """How the step is run."""
 
     name: str = "adamw"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
 from everybyte.basics.dtypes import BF16, FP32, DType
+from everybyte.basics.record import Record
 from everybyte.layers.replay import Recompute
 from everybyte.layers.setup import Setup
 from everybyte.layers.size import Batch
@@ -16,8 +18,7 @@ GradientsLive = Literal["backward", "always", "never"]
 never: each is used up at once (optimizer in backward)."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecomputePlan:
+class RecomputePlan(Record, frozen=True):
     """Which blocks drop their activations. `every` k: each k-th block is recomputed."""
 
     mode: Recompute = "none"
@@ -30,14 +31,13 @@ class RecomputePlan:
         return self.mode if self.mode != "none" and index % self.every == 0 else "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
+class Recipe(Record, frozen=True):
     """A training step on one GPU."""
 
     setup: Setup
     batch: Batch
-    optimizer: OptimizerPlan = field(default_factory=OptimizerPlan)
-    recompute: RecomputePlan = field(default_factory=RecomputePlan)
+    optimizer: OptimizerPlan = msgspec.field(default_factory=OptimizerPlan)
+    recompute: RecomputePlan = msgspec.field(default_factory=RecomputePlan)
     gradient: DType | None = None
     """Type of the gradients; None: that of each parameter."""
     stream: DType = BF16

@@ -7,11 +7,11 @@ keep and of the gradients that the later ones made. Sizes are linear in the batc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from everybyte.basics.dtypes import DType
+from everybyte.basics.record import Record
 from everybyte.layers.network import Network, write
 from everybyte.layers.replay import Instant, Recompute, Tally
 from everybyte.layers.setup import Setup
@@ -27,8 +27,7 @@ AUTOGRAD = "operations of the layer in the order of its forward; what autograd k
 CATEGORY: dict[Role, Category] = {"activation": "activation", "temporary": "temporary", "autograd_detail": "autograd_detail", "gradient": "gradient"}
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Record, frozen=True):
     """`copies` equal layers in a row."""
 
     label: str
@@ -128,8 +127,7 @@ def _append(
     return flow
 
 
-@dataclass(frozen=True, slots=True)
-class Summit:
+class Summit(Record, frozen=True):
     """The highest instant of a phase: bytes of the step's own tensors, and what they are."""
 
     bytes: int

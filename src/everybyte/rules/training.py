@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from functools import lru_cache
 
+from everybyte.basics.record import Record
 from everybyte.layers.network import Network
 from everybyte.ledger.build import Line, build, plain
 from everybyte.ledger.entry import Phase
@@ -19,16 +20,19 @@ IN_BACKWARD = "optimizer in backward: each tensor is stepped when its gradient i
 FOREACH = "pytorch torch/optim: temporaries of the step, counted on the CPU (tests/oracle)"
 
 
-@dataclass(frozen=True, slots=True)
-class Training:
+class Training(Record, frozen=True):
     """The summits of a step and what lives beside them."""
 
     network: Network
     recipe: Recipe
     compute_capability: str
-    course: Course = field(compare=False)
     extra: tuple[Line, ...] = ()
     """Rows of the engine that live all the time."""
+
+    @property
+    def course(self) -> Course:
+        """The summits of the step."""
+        return course_of(self.network, self.recipe)
 
     def static(self) -> list[Line]:
         """Rows that live in every phase of a steady step."""
@@ -110,7 +114,13 @@ class Training:
         return script(self)
 
 
+@lru_cache(maxsize=64)
+def course_of(network: Network, recipe: Recipe) -> Course:
+    """The course of a step: the sizes of its segments, worked out once."""
+    return Course(network, recipe)
+
+
 def training(network: Network, recipe: Recipe, compute_capability: str, extra: tuple[Line, ...] = ()) -> Training:
     """A training step of `recipe` on a device."""
     network = adapted(one_block(network) if recipe.optimizer.by_block else network, recipe.setup)
-    return Training(network, recipe, compute_capability, Course(network, recipe), extra)
+    return Training(network, recipe, compute_capability, extra)

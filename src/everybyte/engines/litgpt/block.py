@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from everybyte.basics.dtypes import FP32
+from everybyte.basics.record import Record
 from everybyte.engines.litgpt.linear import joined, linear
 from everybyte.engines.litgpt.release import Release
 from everybyte.engines.litgpt.sizes import Sizes
@@ -16,8 +15,7 @@ from everybyte.layers.size import QUERIES, Dim, Size
 from everybyte.layers.tape import Made, Tape, Value
 
 
-@dataclass(frozen=True, slots=True)
-class LitNorm:
+class LitNorm(Record, frozen=True):
     """torch.nn.LayerNorm, or LitGPT's own RMSNorm in fp32."""
 
     kind: str
@@ -42,8 +40,7 @@ class LitNorm:
             return ops.cast(t, ops.mul(t, normal, ops.cast(t, weight, FP32)), x.dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class LitAttention:
+class LitAttention(Record, frozen=True):
     """CausalSelfAttention; `prompt`: learned tokens that every query also attends to (LLaMA-Adapter), 0 for none."""
 
     sizes: Sizes
@@ -127,8 +124,7 @@ class LitAttention:
         return ops.add(t, out, ops.view(ops.mul(t, gate, by_head), out.dims))
 
 
-@dataclass(frozen=True, slots=True)
-class LitMLP:
+class LitMLP(Record, frozen=True):
     """LLaMAMLP and GemmaMLP (`gated`): both projections, then the function of one times the other; GptNeoxMLP: one, then the function."""
 
     sizes: Sizes
@@ -145,8 +141,7 @@ class LitMLP:
         return linear(t, inner, "proj", Dim("h", s.hidden), bias=s.mlp_bias, role="mlp")
 
 
-@dataclass(frozen=True, slots=True)
-class LitBlock:
+class LitBlock(Record, frozen=True):
     """Block: branches one after the other, or side by side with one norm or two."""
 
     sizes: Sizes

@@ -5,9 +5,8 @@ The model returns all logits and the script's variable `logits` holds them, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from everybyte.basics.dtypes import FP32
+from everybyte.basics.record import Record
 from everybyte.engines.litgpt.block import LitNorm
 from everybyte.engines.litgpt.linear import LORA, SCALED, base, copies, product, reduced, reopened
 from everybyte.layers import ops
@@ -18,8 +17,7 @@ CHUNK = 128
 """`lm_head_chunk_size` and `chunk_size` of the scripts."""
 
 
-@dataclass(frozen=True, slots=True)
-class LitOutput:
+class LitOutput(Record, frozen=True):
     """The final norm, the head and the conversion of its result: hidden states (n, h) -> logits (n, V) in fp32."""
 
     norm: LitNorm
@@ -113,8 +111,7 @@ class LitOutput:
         return out
 
 
-@dataclass(frozen=True, slots=True)
-class LitLoss:
+class LitLoss(Record, frozen=True):
     """chunked_cross_entropy (litgpt/utils.py) on logits (n, V).
 
     `listed`: the logits come in chunks, and the cross entropy takes the same ones; else it takes chunks of rows out of the shifted logits.

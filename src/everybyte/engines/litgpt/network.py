@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from msgspec.structs import replace
+
+from everybyte.basics.record import Record
 from everybyte.engines.litgpt.block import LitBlock, LitNorm
 from everybyte.engines.litgpt.head import LitLoss, LitOutput
 from everybyte.engines.litgpt.release import Release
@@ -15,8 +17,7 @@ from everybyte.layers.size import TOKENS, Dim
 from everybyte.layers.tape import Tape, Value
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(Record, frozen=True):
     """What a script and its settings decide about the model."""
 
     release: Release
@@ -32,8 +33,7 @@ class Script:
     """A shape does not say how branches are joined: LitGPT's Config puts them side by side, with rotary positions on a quarter of each head."""
 
 
-@dataclass(frozen=True, slots=True)
-class StableEmbedding:
+class StableEmbedding(Record, frozen=True):
     """bitsandbytes nn/modules.py StableEmbedding: a LayerNorm behind the table."""
 
     embedding: Embedding

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from everybyte.basics.record import Record
 
 Day = tuple[int, int, int]
 
@@ -23,8 +24,7 @@ CAPPED_CHUNKS: Day = (2024, 12, 31)
 CLONED_INDEX: Day = (2026, 4, 7)
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(Record, frozen=True):
     """The code of one day."""
 
     name: str

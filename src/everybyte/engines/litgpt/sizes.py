@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from everybyte.basics.errors import Unsupported
+from everybyte.basics.record import Record
 from everybyte.layers.attention import Attention
 from everybyte.layers.block import Block, ParallelBlock
 from everybyte.layers.mlp import GatedMLP, PlainMLP
@@ -16,8 +16,7 @@ KERNELS = {"gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh"}
 """Functions that transformers writes out and LitGPT calls as one kernel: F.gelu(approximate="tanh")."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(Record, frozen=True):
     """One block: litgpt/config.py Config."""
 
     hidden: int

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from msgspec.structs import replace
+
 from everybyte.basics.errors import Unsupported
+from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.attention import Attention
 from everybyte.layers.block import Block, FinalNorm
@@ -20,8 +22,7 @@ RATE = 0.1
 """A rate above zero marks where dropout stands; the setting `dropout` says how high it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(Record, frozen=True):
     """The head and the loss: `logits, loss = model(X, Y)`. The loop's variable holds the logits, and those of the micro-batch before until the
     call returns."""
 

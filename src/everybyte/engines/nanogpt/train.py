@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from everybyte.basics.errors import Unsupported
 from everybyte.basics.origin import default_of

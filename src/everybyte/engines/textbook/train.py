@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from everybyte.basics.errors import Unsupported
 from everybyte.job import Job, Train
@@ -24,8 +25,7 @@ from everybyte.textbook.estimate import Outline, textbook_ledger
 DEFAULTS = Defaults("the textbook")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HandBill:
+class HandBill(msgspec.Struct, frozen=True, eq=False):
     """A ledger of equations. They know no allocator: to it the peak is one block."""
 
     rows: Ledger

@@ -7,7 +7,8 @@ modules/loss/ce_chunked_output_loss.py, training/_compile.py, training/_activati
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from everybyte.basics.dtypes import BF16, FP32
 from everybyte.job import Adapter, Job, Train
