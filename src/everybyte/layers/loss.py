@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from everybyte.basics.dtypes import FP32
 from everybyte.basics.record import Record
@@ -80,21 +81,25 @@ def hf_outputs_alive(t: Tape, head: Head, x: Value) -> Value:
         return cross_entropy(t, _upcast(t, head, logits))
 
 
-def hf_shifted(t: Tape, head: Head, x: Value) -> Value:
+Entropy = Callable[[Tape, Value], Value]
+"""From logits to the loss."""
+
+
+def shifted(t: Tape, head: Head, x: Value, *, entropy: Entropy) -> Value:
     """transformers 4.46 to 4.49: logits.float(), then a contiguous copy without the last position; the 16-bit logits stay with the caller."""
     with t.scope("loss", x):
         logits = head.logits(t, x)
         wide = ops.cast(t, logits, FP32)
         t.hold(logits, wide)
-        return cross_entropy(t, _shifted(t, wide))
+        return entropy(t, _shifted(t, wide))
 
 
-def hf_rebound(t: Tape, head: Head, x: Value) -> Value:
+def rebound(t: Tape, head: Head, x: Value, *, entropy: Entropy) -> Value:
     """transformers before 4.46 (modeling files): logits = logits.float() gives the 16-bit logits back; then a contiguous shifted copy."""
     with t.scope("loss", x):
         wide = ops.cast(t, head.logits(t, x), FP32)
         t.hold(wide)
-        return cross_entropy(t, _shifted(t, wide))
+        return entropy(t, _shifted(t, wide))
 
 
 def _shifted(t: Tape, logits: Value) -> Value:
@@ -102,29 +107,12 @@ def _shifted(t: Tape, logits: Value) -> Value:
     return ops.contiguous(t, ops.narrow(t, logits, (SHIFTED_TOKENS, *logits.dims[1:])))
 
 
-def _in_place_cross_entropy(t: Tape, logits: Value) -> Value:
-    """A Triton cross entropy that writes the gradient over its input (Unsloth's, foak, Liger): keeps that and a log-sum-exp a row."""
+def in_place_cross_entropy(t: Tape, logits: Value) -> Value:
+    """A Triton cross entropy that writes the gradient over its input (Unsloth's, fms-acceleration's): keeps that and a log-sum-exp a row."""
     out = t.new("loss", (), FP32, logits.grad)
     lse = t.new("logsumexp", logits.dims[:-1], FP32, False)
     t.step("cross_entropy", (logits,), (out, lse), saved=(logits, lse), made=[Made(logits, None, into=logits.storage)])
     return out
-
-
-def foak_shifted(t: Tape, head: Head, x: Value) -> Value:
-    """As `hf_shifted` with fms-acceleration's Triton cross entropy."""
-    with t.scope("loss", x):
-        logits = head.logits(t, x)
-        wide = ops.cast(t, logits, FP32)
-        t.hold(logits, wide)
-        return _in_place_cross_entropy(t, _shifted(t, wide))
-
-
-def foak_rebound(t: Tape, head: Head, x: Value) -> Value:
-    """As `hf_rebound` with fms-acceleration's Triton cross entropy."""
-    with t.scope("loss", x):
-        wide = ops.cast(t, head.logits(t, x), FP32)
-        t.hold(wide)
-        return _in_place_cross_entropy(t, _shifted(t, wide))
 
 
 def fused_linear(t: Tape, head: Head, x: Value) -> Value:
@@ -243,8 +231,19 @@ def last_logits(t: Tape, head: Head, x: Value) -> Value:
 
 
 LOSSES: dict[str, Callable[[Tape, Head, Value], Value]] = {
-    "hf": hf, "hf-outputs-alive": hf_outputs_alive, "hf-shifted": hf_shifted, "hf-rebound": hf_rebound, "foak-shifted": foak_shifted,
-    "foak-rebound": foak_rebound, "fused-linear": fused_linear, "cut": cut, "chunked": chunked, "chunked-compiled": chunked_compiled,
-    "upcast-output": upcast_output, "upcast-transposed": upcast_transposed, "logits": logits_only, "last-logits": last_logits,
-}  # fmt: skip
+    "hf": hf,
+    "hf-outputs-alive": hf_outputs_alive,
+    "hf-shifted": partial(shifted, entropy=cross_entropy),
+    "hf-rebound": partial(rebound, entropy=cross_entropy),
+    "foak-shifted": partial(shifted, entropy=in_place_cross_entropy),
+    "foak-rebound": partial(rebound, entropy=in_place_cross_entropy),
+    "fused-linear": fused_linear,
+    "cut": cut,
+    "chunked": chunked,
+    "chunked-compiled": chunked_compiled,
+    "upcast-output": upcast_output,
+    "upcast-transposed": upcast_transposed,
+    "logits": logits_only,
+    "last-logits": last_logits,
+}
 """Implementations of the loss by the name that `Kernels.loss` holds."""
