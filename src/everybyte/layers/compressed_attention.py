@@ -7,7 +7,7 @@ from everybyte.basics.dtypes import FP32, INT64
 from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.hyper import unweighted_norm
-from everybyte.layers.indexer import chosen
+from everybyte.layers.indexer import chosen, spread
 from everybyte.layers.linear import linear
 from everybyte.layers.norm import rms_norm
 from everybyte.layers.size import QUERIES, Axis, B, Dim, Dims, S, Size, T
@@ -63,11 +63,15 @@ class CompressedIndexer(Record, frozen=True):
         heads, width = Dim("H", self.heads), Dim("H·d_i", self.heads * self.head_dim)
         q = ops.cast(t, linear(t, latent, "q_b_proj", width), FP32)
         pairs = Dim("b·s·w", 1, (B, S, Axis("s", 0, (1, self.compressor.rate))))
-        scores = ops.matmul(t, q, ops.cast(t, entries, FP32), (pairs, heads))
+        entries = ops.cast(t, entries, FP32)
+        scores = ops.matmul(t, q, spread(t, entries, (pairs, Dim("d_i", self.head_dim))), (pairs, heads))
+        t.drop(q, entries)
         scores = ops.scale(t, ops.unary(t, "relu", scores, keeps="nothing"))
-        with t.scope("scorer"):
-            weights = ops.cast(t, linear(t, x, "weights_proj", heads), FP32)
-        return chosen(t, ops.matmul(t, weights, scores, (pairs,)), x, self.top_k)
+        with t.scope("scorer", scores):
+            weights = ops.scale(t, ops.cast(t, linear(t, x, "weights_proj", heads), FP32))
+            summed = t.new("sum", (pairs,), FP32, False)
+            t.step("sum", (ops.mul(t, scores, weights),), (summed,))
+        return chosen(t, summed, x, self.top_k)
 
 
 class CompressedAttention(Record, frozen=True):

@@ -26,13 +26,17 @@ class HyperBlock(Record, frozen=True):
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, c·h) -> (n, c·h)."""
         parts = ((self.mixer, "self_attn", "attn_hc", "input_layernorm"), (self.mlp, "mlp", "ffn_hc", "post_attention_layernorm"))
+        named: tuple[Value, ...] = ()
         for part, name, mixing, norm in parts:
             with t.scope(mixing, x):
-                write, mix, branch = self._mixtures(t, x)
-            branch = rms_norm(t, branch, norm, style="wide")
+                write, mix, collapsed = self._mixtures(t, x)
+            t.drop(*named)
+            named = write, mix, collapsed
+            branch = rms_norm(t, collapsed, norm, style="wide")
             with t.scope(name, branch, x):
                 branch = part.forward(t, branch)
             x = self._write_back(t, x, branch, write, mix)
+        t.drop(*named)
         return x
 
     def _mixtures(self, t: Tape, x: Value) -> tuple[Value, Value, Value]:
@@ -58,7 +62,7 @@ class HyperBlock(Record, frozen=True):
         spread = t.new("mul", x.dims, x.dtype, branch.grad or write.grad)
         write = ops.cast(t, write, x.dtype)
         saved = ([branch] if write.grad else []) + ([write] if branch.grad else [])
-        t.step("mul", (write, branch), (spread,), saved=saved, back_scratch=Size.of(x.dims, x.dtype))
+        t.step("mul", (write, branch), (spread,), saved=saved, back_scratch=Size.of(x.dims, x.dtype) * (bool(write.grad) + bool(branch.grad)))
         mixed = ops.matmul(t, ops.cast(t, mix, x.dtype), x, x.dims)
         return ops.add(t, spread, mixed)
 

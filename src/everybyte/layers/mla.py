@@ -47,10 +47,12 @@ class MLA(Record, frozen=True):
         sizes = Heads(self.heads, self.heads, self.q_dim, self.v_dim)
         q, q_latent = self._queries(t, x, sizes)
         latent, turn = self._latent(t, x)
+        t.hold(q, latent, turn)
         if self.turned:
             q, turn = self._turn(t, q, turn)
         latent, turn = ops.remember(t, "latent", latent), ops.remember(t, "rotary key", turn)
         k, v = self._expand(t, latent, turn, sizes)
+        t.hold(q, k, v)
         if self.indexer is not None:
             with t.scope("indexer", q, k, v, q_latent), t.silence():
                 self.indexer.forward(t, x, q_latent)
@@ -78,6 +80,7 @@ class MLA(Record, frozen=True):
         turned = (q.dims[0], Dim("a·d_r", self.heads * self.rope))
         kept, part = ops.split(t, q, [straight, turned])
         part, turn = kind(t, part), kind(t, turn)
+        t.hold(part, turn)
         joined = ops.cat(t, (kept, part), q.dims)
         joined.storage.head_major = True
         return joined, turn
@@ -88,6 +91,7 @@ class MLA(Record, frozen=True):
         straight = (latent.dims[0], Dim("a·d_n", self.heads * self.nope))
         part, v = ops.split(t, both, [straight, (latent.dims[0], sizes.out_width)])
         k = t.new("keys", (latent.dims[0], sizes.q_width), both.dtype, part.grad or turn.grad)
+        k.storage.head_major = True
         whole = Size.of(k.dims, k.dtype)
         made = [Made(part, Size.of(part.dims, part.dtype)), Made(turn, Size.of(turn.dims, turn.dtype))]
         t.step("copy into", (part, turn), (k,), made=made, back_scratch=whole)

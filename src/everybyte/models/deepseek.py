@@ -75,7 +75,9 @@ def _attention(c: Config, full: bool) -> Attention | MLA:
         heads, kv_heads, head_dim = c.heads(hidden)
         return Attention(hidden, heads, kv_heads, head_dim, qkv_bias=bias, out_bias=bias, dropout=c.number("attention_dropout"))
     sparse = c.architecture in SPARSE
-    indexer = Indexer(c.integer("index_n_heads"), c.integer("index_head_dim"), c.integer("index_topk")) if sparse and full else None
+    indexer = None
+    if sparse and full:
+        indexer = Indexer(c.integer("index_n_heads"), c.integer("index_head_dim"), c.integer("index_topk"), c.integer("qk_rope_head_dim"))
     return MLA(
         hidden, c.integer("num_attention_heads"), c.integer("q_lora_rank", default=0, least=0), c.integer("kv_lora_rank"),
         c.integer("qk_nope_head_dim"), c.integer("qk_rope_head_dim"), c.integer("v_head_dim"), bias=bias, dropout=c.number("attention_dropout"),
