@@ -10,7 +10,7 @@ import gc
 import importlib.util
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,11 @@ def missing(measured: Measured) -> list[str]:
 
 def dry_run(jobs: list[Measured]) -> Iterator[Check]:
     """Checks one job after the other."""
+    import loop  # noqa: F401 - imports torch and transformers
+    import torch
+
+    torch.set_num_threads(1)  # twins are too small for more
+    gc.freeze()  # what is imported is not searched again at each collection
     for measured in jobs:
         try:
             yield check(measured)
@@ -113,6 +118,8 @@ def kept_on_cpu(job: Fields) -> int:
 
 def kept_predicted(job: Fields) -> int:
     """The same by our account, with what PyTorch's CPU kernels keep."""
+    from msgspec.structs import replace
+
     from everybyte.engines.pytorch.train import defaults
     from everybyte.job import read_job
     from everybyte.models.source import network_of
