@@ -111,8 +111,8 @@ def scratch(step: Step, size: Size, role: Role = "temporary") -> list[Storage]:
     return [Storage(size, step.place, f"workspace of {step.what}", (), step.outputs[0].dtype, role=role)] if size else []
 
 
-def run_forward(tape: Tape, start: Sequence[Storage], living: _Living, keep: set[Storage], output: Storage) -> None:
-    """Forward: marks each step; leaves alive what is in `keep` and the output."""
+def run_forward(tape: Tape, start: Sequence[Storage], living: _Living, keep: set[Storage], output: Storage, stop: int | None = None) -> None:
+    """Forward: marks each step; leaves alive what is in `keep` and the output. `stop`: the step before which it is broken off."""
     last: dict[Storage, int] = {}
     for index, step in enumerate(tape.steps):
         for value in (*step.inputs, *step.outputs):
@@ -121,9 +121,11 @@ def run_forward(tape: Tape, start: Sequence[Storage], living: _Living, keep: set
         # the caller's variable holds the input until the layer returns
         last[storage] = len(tape.steps)
     living.add(start)
-    for index, step in enumerate(tape.steps):
+    made: dict[Storage, None] = {}
+    for index, step in enumerate(tape.steps[:stop]):
         workspace = scratch(step, step.scratch)
         living.see(step)
+        made |= dict.fromkeys(v.storage for v in step.outputs)
         living.add(v.storage for v in step.outputs)
         living.add(workspace)
         living.mark()
@@ -131,6 +133,16 @@ def run_forward(tape: Tape, start: Sequence[Storage], living: _Living, keep: set
         ended = {v.storage for v in (*step.inputs, *step.outputs) if last[v.storage] == index}
         living.drop(s for s in ended if s not in keep and not s.cached and s is not output)
     living.drop(s for s in start if s not in keep and not s.cached and s is not output)
+    if stop is not None:
+        living.drop(s for s in made if s not in keep and not s.cached)
+
+
+def _early_stop(tape: Tape) -> int:
+    """Where a recomputed forward is broken off: as soon as all that autograd keeps is there again, and before the last operation itself runs
+    if it keeps nothing but what it is given (torch/utils/checkpoint.py `set_checkpoint_early_stop`)."""
+    last = max((index for index, step in enumerate(tape.steps) if step.saved), default=-1)
+    made = {v.storage for v in tape.steps[last].outputs} if last >= 0 else set()
+    return last + 1 if last >= 0 and made.intersection(tape.steps[last].saved) else max(last, 0)
 
 
 def run_backward(tape: Tape, output: Value, gradient: Storage | None, living: _Living, held: set[Storage], keep_gradients: bool) -> Storage | None:
@@ -239,7 +251,7 @@ def tally(tape: Tape, start: Value, output: Value, recompute: Recompute = "none"
     pinned = set(tape.pinned)
     first = _Living()
     kept: set[Storage] = ({start.storage} if recompute != "none" and not start.storage.persistent else saved) | pinned
-    run_forward(tape, (start.storage,), first, kept, output.storage)
+    run_forward(tape, (start.storage, *tape.shared), first, kept, output.storage)
     cached = tuple(s for s in first.alive if s.cached and s not in kept)
     left = tuple(s for s in first.alive if s in kept)
     first.drop(s for s in first.alive.copy() if s.cached and s not in kept)
@@ -293,13 +305,15 @@ def _replay_backward(
     if incoming is not None:
         living.add((incoming,))
     if recompute != "none":
-        run_forward(tape, (), living, saved | {start.storage}, output.storage)
+        living.add(tape.shared)
+        stop = _early_stop(tape) if recompute == "non-reentrant" else None
+        run_forward(tape, (), living, saved | {start.storage}, output.storage, stop)
         living.drop(s for s in living.alive.copy() if s.cached and s not in saved)
         held.add(start.storage)
         if recompute == "reentrant":
             # CheckpointFunction.backward holds outputs and their gradients while the inner backward runs
             held.add(output.storage)
             held |= {incoming} if incoming is not None else set()
-        elif output.storage not in saved:
-            living.drop((output.storage,))
-    return run_backward(tape, output, incoming, living, held, keep_gradients)
+    left_over = run_backward(tape, output, incoming, living, held, keep_gradients)
+    living.drop(tape.shared)
+    return left_over

@@ -89,6 +89,7 @@ def attend(
     if masked and bias is None:
         bias = ops.made(t, "attention mask", (scores,), t.setup.compute or q.dtype)
         t.step("mask", (), (bias,))
+        t.share("attention mask", (scores,), BOOL)
     return _fused(t, q, k, v, sizes, bias)
 
 
@@ -111,29 +112,31 @@ def _eager(
     """transformers `eager_attention_forward`: the score matrix is written out and softmax runs in fp32 (`wide`) or in the type of the scores."""
     k = repeat_kv(t, k, sizes.a, sizes.k, sizes.q_width)
     v = repeat_kv(t, v, sizes.a, sizes.k, sizes.out_width)
-    scores_dims: Dims = (Dim("a", sizes.a), pairs)
-    left, right = (ops.cast(t, x, FP32) if wide_scores else x for x in (q, k))
-    scores = ops.scale(t, ops.matmul(t, by_head(t, left), by_head(t, right), scores_dims))
-    if softcap:
-        scores = ops.scale(t, ops.unary(t, "tanh", ops.scale(t, scores), keeps="output"))
-    if bias is not None:
-        scores = ops.add(t, scores, bias)
-    elif masked:
-        scores = add_mask(t, scores)
-    if sinks is not None:
-        weights = _softmax_with_sinks(t, scores, sinks)
-    else:
-        if shifted:
-            scores = _less_maximum(t, scores, Size.of(scores.dims, scores.dtype))
-        weights = ops.softmax(t, scores, FP32 if wide else None)
-        if wide:
-            weights = ops.cast(t, weights, v.dtype if wide_scores else q.dtype)
-            t.drop(scores)
+    # key_states and value_states are local variables of the eager function
+    with t.scope("", k, v):
+        scores_dims: Dims = (Dim("a", sizes.a), pairs)
+        left, right = (ops.cast(t, x, FP32) if wide_scores else x for x in (q, k))
+        scores = ops.scale(t, ops.matmul(t, by_head(t, left), by_head(t, right), scores_dims))
+        if softcap:
+            scores = ops.scale(t, ops.unary(t, "tanh", ops.scale(t, scores), keeps="output"))
+        if bias is not None:
+            scores = ops.add(t, scores, bias)
+        elif masked:
+            scores = add_mask(t, scores)
+        if sinks is not None:
+            weights = _softmax_with_sinks(t, scores, sinks)
         else:
-            t.drop(scores)
-            weights = ops.cast(t, weights, v.dtype)
-    weights = ops.dropout(t, weights, rate)
-    out = ops.matmul(t, weights, by_head(t, v), (q.dims[0], sizes.out_width))
+            if shifted:
+                scores = _less_maximum(t, scores, Size.of(scores.dims, scores.dtype))
+            weights = ops.softmax(t, scores, FP32 if wide else None)
+            if wide:
+                weights = ops.cast(t, weights, v.dtype if wide_scores else q.dtype)
+                t.drop(scores)
+            else:
+                t.drop(scores)
+                weights = ops.cast(t, weights, v.dtype)
+        weights = ops.dropout(t, weights, rate)
+        out = ops.matmul(t, weights, by_head(t, v), (q.dims[0], sizes.out_width))
     return ops.contiguous(t, out)
 
 
@@ -186,6 +189,7 @@ def _laid_out(t: Tape, x: Value) -> Value:
 def add_mask(t: Tape, scores: Value) -> Value:
     """Eager scores plus the mask, which has the type of the hidden states: fp32 under autocast."""
     out = t.new("add mask", scores.dims, table_dtype(t, scores), scores.grad)
+    t.share("attention mask", scores.dims[1:], t.setup.weights)
     t.step("add mask", (scores,), (out,), made=[Made(scores, None if out.dtype == scores.dtype else Size.of(scores.dims, scores.dtype))])
     return out
 

@@ -140,6 +140,8 @@ class Tape(msgspec.Struct, eq=False):
     caches: list[Cache] = msgspec.field(default_factory=list)
     pinned: list[Storage] = msgspec.field(default_factory=list)
     """Storages that the caller holds through backward."""
+    shared: list[Storage] = msgspec.field(default_factory=list)
+    """Storages that other layers use too: alive while this one runs, and while it is recomputed and goes back."""
     casts: dict[int, Value] = msgspec.field(default_factory=dict)
     weights: dict[str, Value] = msgspec.field(default_factory=dict)
     path: str = ""
@@ -170,6 +172,10 @@ class Tape(msgspec.Struct, eq=False):
     def hold(self, *values: Value) -> None:
         """Keeps values alive until the current module returns."""
         self._held[-1].extend(values)
+
+    def share(self, what: str, dims: Dims, dtype: DType) -> None:
+        """Declares a tensor that the model makes once for all layers and holds while they run, such as the mask of eager attention."""
+        self.shared.append(Storage(Size.of(dims, dtype), self.path, what, dims, dtype))
 
     def until_end(self, value: Value) -> None:
         """Keeps a value alive to the end of the network's forward."""

@@ -1,0 +1,71 @@
+"""Bytes that live at the highest moment of a whole step's forward and backward, against the allocator of PyTorch on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from allocations import peak_of
+from decoders import FAMILIES, VOCAB, Shape, config_of, model_of, network_of, shape_for
+
+from everybyte.basics.dtypes import BF16, FP32
+from everybyte.layers.setup import Kernels, Setup
+from everybyte.layers.size import Batch
+from everybyte.rules.recipe import Recipe, RecomputePlan
+from everybyte.rules.step import Course
+
+SHAPE = Shape(2, 96, 96, 8, 2, 16, 176)
+LAYERS = 3
+PER_TOKEN = 96
+"""Bytes a token of ids, labels, positions and row sums that are not part of a layer."""
+LEARNED_POSITIONS = {"gpt2", "opt"}
+"""Families whose model holds the embeddings of tokens and of positions apart, as local variables, while the blocks run: not counted."""
+TWO_MASKS = {"gemma3"}
+"""Families that make a mask for each kind of layer: one is counted."""
+FAMILIES_RUN = ["llama", "qwen2", "qwen3", "gpt2", "gpt-neox", "opt", "phi3", "gemma3", "starcoder2", "olmo2"]
+
+
+def real(family: str, shape: Shape, attention: str, amp: bool, recompute: bool) -> tuple[int, int]:
+    """Peaks of forward with the loss, and of backward, beside the weights."""
+    model = model_of(config_of(family, shape, LAYERS, attention), torch.float32 if amp else torch.bfloat16)
+    if recompute:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False, "preserve_rng_state": False})
+    ids = torch.randint(3, VOCAB, shape[:2])
+
+    def forward() -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp):
+            return model(input_ids=ids, labels=ids, use_cache=False).loss
+
+    for _ in range(2):  # the first round warms kernels up
+        model.zero_grad(set_to_none=True)
+        up, loss = peak_of(forward)
+        down, _ = peak_of(loss.backward, up.left)
+    return up.highest, down.highest
+
+
+def ours(family: str, shape: Shape, attention: str, amp: bool, recompute: bool) -> tuple[int, int]:
+    """The same by our account."""
+    stream = FP32 if amp else BF16
+    kernels = Kernels(attention=attention, device="cpu")  # type: ignore[arg-type]
+    setup = Setup(weights=stream, compute=BF16 if amp else None, kernels=kernels, single=shape.b == 1)
+    plan = RecomputePlan("non-reentrant") if recompute else RecomputePlan()
+    course = Course(network_of(config_of(family, shape, LAYERS, attention)), Recipe(setup, Batch(shape.b, shape.s, shape.s), recompute=plan, stream=stream))
+    count = len(course.row)
+    return course.forward(0, count).bytes, course.backward(0, count).bytes
+
+
+@pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
+@pytest.mark.parametrize("amp", [False, True], ids=["bf16", "autocast"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("family", FAMILIES_RUN)
+def test_peaks_of_a_step(family: str, attention: str, amp: bool, recompute: bool) -> None:
+    """Forward with its loss and backward peak where PyTorch's allocator does, but for what each token costs outside the layers."""
+    assert FAMILIES[family].sdpa or attention == "eager"
+    shape = shape_for(family, SHAPE)
+    tokens, size = shape.b * shape.s, 4 if amp else 2
+    slack = PER_TOKEN * tokens
+    if family in LEARNED_POSITIONS:
+        slack += 2 * tokens * shape.h * size
+    if family in TWO_MASKS and attention == "eager":
+        slack += tokens * shape.s * size
+    for mine, theirs in zip(ours(family, shape, attention, amp, recompute), real(family, shape, attention, amp, recompute), strict=True):
+        assert abs(mine - theirs) <= slack, f"{mine:,} against {theirs:,}"
