@@ -58,6 +58,7 @@ class Mamba2(Record, frozen=True):
             return self._fused(t, joined, decay)
         gate, mixed, dt = ops.split(t, joined, [(*rows, d) for d in (self.inner, Dim("C", self.channels), Dim("a", self.heads))])
         mixed = causal_conv(t, mixed, "conv1d", self.kernel, bias=self.conv_bias)
+        t.hold(joined, mixed)
         side = Dim("gN", self.groups * self.state)
         inner, b, c = ops.split(t, mixed, [(*rows, d) for d in (self.inner, side, side)])
         out = ChunkScan(self.heads, self.head_dim, self.groups, self.state, self.chunk).forward(t, inner, dt, decay, b, c)
@@ -124,7 +125,11 @@ class ChunkScan(Record, frozen=True):
     chunk: int
 
     def forward(self, t: Tape, x: Value, dt: Value, decay: Value, b: Value, c: Value) -> Value:
-        """x (n, di), dt (n, a), decay (a), b and c (n, gN) -> (n, di) in fp32."""
+        """x (n, di), dt (n, a), decay (a), b and c (n, gN) -> (n, di) in fp32. All of the function's names hold what they name until it returns."""
+        with t.scope(""):
+            return self._forward(t, x, dt, decay, b, c)
+
+    def _forward(self, t: Tape, x: Value, dt: Value, decay: Value, b: Value, c: Value) -> Value:
         rows, heads, inner = x.dims[:-1], Dim("a", self.heads), x.dims[-1]
         padded = Dim("n'", self.chunk, _chunks(self.chunk).axes)
         dt = ops.unary(t, "softplus", ops.add(t, dt, ops.cast(t, t.parameter("dt_bias", (heads,)), dt.dtype)))
@@ -136,9 +141,12 @@ class ChunkScan(Record, frozen=True):
         x = ops.mul(t, x, ops.cast(t, dt, FP32))
         a = ops.mul(t, decay, ops.cast(t, dt, FP32))
         x, a, b, c = (_pad(t, v, (padded, v.dims[-1])) for v in (x, a, b, c))
+        t.hold(dt, skipped, x, a, b, c)
         a = ops.unary(t, "cumsum", a, keeps="nothing")
+        t.hold(a)
         near = self._within(t, x, a, b, c)
         far = self._between(t, x, a, b, c)
+        t.hold(near, far)
         out = ops.add(t, ops.add(t, near, far), skipped)
         cut = Value(out.storage, (*rows, inner), FP32, out.grad)
         t.step("narrow", (out,), (cut,), made=[Made(out, out.storage.size)])
@@ -147,16 +155,21 @@ class ChunkScan(Record, frozen=True):
     def _within(self, t: Tape, x: Value, a: Value, b: Value, c: Value) -> Value:
         pairs: Dims = (a.dims[0], Dim("a", self.heads), Dim("l", self.chunk))
         length = _segment_decay(t, a, Size.of(pairs, FP32), Size.of((Dim("l²", self.chunk**2),), BOOL), pairs)
-        scores = ops.mul(t, einsum(t, c, b, pairs), length)
-        return einsum(t, scores, x, x.dims)
+        scores = einsum(t, c, b, pairs)
+        weighted = ops.mul(t, scores, length)
+        t.hold(length, scores, weighted)
+        # a product keeps the layout of its factors: weights of pairs come in the order of a batched product
+        return ops.matmul(t, weighted, ops.contiguous(t, x), x.dims)
 
     def _between(self, t: Tape, x: Value, a: Value, b: Value, c: Value) -> Value:
         state: Dims = (_chunks(self.chunk), x.dims[-1], Dim("N", self.state))
         rest = ops.unary(t, "exp", ops.add(t, a, a), keeps="output")
-        states = einsum(t, ops.mul(t, b, rest), x, state)
-        states = self._carried(t, a, states)
+        decayed = ops.mul(t, b, rest)
+        states = self._carried(t, a, einsum(t, decayed, x, state))
+        through = ops.unary(t, "exp", a, keeps="output")
         out = einsum(t, c, states, x.dims)
-        return ops.mul(t, out, ops.unary(t, "exp", a, keeps="output"))
+        t.hold(rest, decayed, states, through, out)
+        return ops.mul(t, out, through)
 
     def _carried(self, t: Tape, a: Value, states: Value) -> Value:
         """The states before each chunk: c + 1 states of every sequence times the decay between each two of them."""
@@ -169,12 +182,15 @@ class ChunkScan(Record, frozen=True):
         )  # fmt: skip
         masks = Size.total(Size.of((Dim("", factor, axes),), BOOL) for factor, axes in ((1, (axis, axis)), (2, (axis,)), (1, ())))
         decay = _segment_decay(t, a, square, masks, (sequences, heads))
+        before = ops.made(t, "zeros", (sequences, *states.dims[1:]), FP32)
         joined = ops.sized(t, "cat", more, states)
-        t.step("cat", (states,), (joined,), made=[Made(states, None)])
+        t.step("cat", (states, before), (joined,), made=[Made(states, None)])
+        t.hold(before)
         after = ops.sized(t, "matmul", more, states)
         laid = ops.sized(t, "copy", more, states)
         t.step("copy", (joined,), (laid,), made=[Made(joined, None)])
         t.step("matmul", (decay, laid), (after,), saved=(decay, laid), made=[Made(decay, square), Made(laid, more)])
+        t.drop(joined)  # its name is bound to the result
         before = Value(after.storage, states.dims, FP32, after.grad)
         t.step("narrow", (after,), (before,), made=[Made(after, more)])
         return before
@@ -191,6 +207,7 @@ def _segment_decay(t: Tape, a: Value, size: Size, mask: Size, dims: Dims) -> Val
     t.step("masked_fill", (a,), (spread, masks[0]), saved=(masks[0],), made=[Made(a, size)])
     t.step("cumsum", (spread,), (summed,), made=[Made(spread, size)])
     t.step("masked_fill", (summed,), (cut, masks[1]), saved=(masks[1],), made=[Made(summed, size)])
+    t.drop(spread)
     t.step("exp", (cut,), (out,), saved=(out,), made=[Made(cut, size)])
     return out
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from everybyte.basics.dtypes import BF16
@@ -69,6 +70,19 @@ def declared(network: Network, setup: Setup = DECLARE) -> tuple[Declared, ...]:
         written = write(part.layer, setup.of_blocks(part.path), part.dims, BF16)
         rows += [Declared(part.label, part.copies, p, written.tally.letters) for p in written.parameters if not p.tied]
     return tuple(rows)
+
+
+@lru_cache(maxsize=64)
+def tensors(network: Network, setup: Setup = DECLARE) -> tuple[Parameter, ...]:
+    """One entry for each tensor of a network in the order of its modules: layer by layer, as they are loaded and stepped."""
+    rows = declared(network, setup)
+    found: list[Parameter] = []
+    for _, part in groupby(rows, key=lambda row: row.part):
+        members = list(part)
+        for _ in range(members[0].copies):
+            for row in members:
+                found.extend([row.parameter] * row.parameter.count)
+    return tuple(found)
 
 
 def parameter_count(network: Network) -> int:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from everybyte.basics.record import Record
 from everybyte.layers.replay import Event as Change
 from everybyte.layers.size import Point
-from everybyte.layers.tape import Storage
-from everybyte.models.count import declared
+from everybyte.layers.tape import Parameter, Storage
+from everybyte.models.count import tensors
 from everybyte.rules.overhead import cublas_workspace
 from everybyte.rules.static import shape, tensor_bytes, trained
 from everybyte.rules.step import Segment
@@ -45,10 +45,8 @@ class Script:
     def load(self) -> Iterator[Event]:
         """The weights, one tensor after the other, workspaces and whatever lives from the start."""
         setup = self.training.recipe.setup
-        for row in declared(self.training.network, setup):
-            size = tensor_bytes(row.parameter, setup)
-            for _ in range(row.copies * row.parameter.count):
-                yield self._make(size)
+        for parameter in tensors(self.training.network, setup):
+            yield self._make(tensor_bytes(parameter, setup))
         for line in self.training.static():
             if line.category in ("input", "unknown", "temporary"):
                 yield self._make(line.bytes)
@@ -62,16 +60,14 @@ class Script:
     def states(self) -> Iterator[Event]:
         """Optimizer states and master copies, tensor by tensor, made in the first step."""
         recipe = self.training.recipe
-        for row in declared(self.training.network, recipe.setup):
-            p = row.parameter
-            if not p.trainable or p.buffer:
-                continue
-            one = p.numel // p.count
-            states = recipe.optimizer.state_tensors(shape(p), p.dtype, p.name)
-            for _ in range(row.copies * p.count):
-                yield from (self._make(size) for size in states)
-                if recipe.optimizer.master is not None:
-                    yield self._make(recipe.optimizer.master.nbytes(one))
+        for p in self._trained():
+            yield from (self._make(size) for size in recipe.optimizer.state_tensors(shape(p), p.dtype, p.name))
+            if recipe.optimizer.master is not None:
+                yield self._make(recipe.optimizer.master.nbytes(p.numel // p.count))
+
+    def _trained(self) -> list[Parameter]:
+        """The trained tensors in the order of the modules."""
+        return [p for p in tensors(self.training.network, self.training.recipe.setup) if p.trainable and not p.buffer]
 
     def step_temporaries(self) -> Iterator[Event]:
         """Temporaries of the step, freed together: a multi-tensor step makes one beside each trained tensor, a loop one for the largest."""
@@ -82,12 +78,8 @@ class Script:
         made = [self._make(total)]
         if recipe.optimizer.impl == "foreach":
             scale = total / trained(self.training.network, recipe.setup, recipe.gradient, recipe.stepped).weight_bytes
-            sizes = (
-                (row.copies * p.count, int(scale * (recipe.stepped or p.dtype).nbytes(p.numel // p.count)))
-                for row in declared(self.training.network, recipe.setup)
-                if (p := row.parameter).trainable and not p.buffer
-            )
-            made = [self._make(size) for copies, size in sizes for _ in range(copies)]
+            kinds = ((recipe.stepped or p.dtype, p.numel // p.count) for p in self._trained())
+            made = [self._make(int(scale * kind.nbytes(numel))) for kind, numel in kinds]
         yield from made
         yield from ((key, 0) for key, _ in made)
 
@@ -174,13 +166,10 @@ class Script:
         if self.gradients:
             return
         recipe = self.training.recipe
-        for row in declared(self.training.network, recipe.setup):
-            p = row.parameter
-            if p.trainable and not p.buffer:
-                for _ in range(row.copies * p.count):
-                    key, size = self._make((recipe.gradient or p.dtype).nbytes(p.numel // p.count))
-                    self.gradients.append(key)
-                    yield key, size
+        for p in self._trained():
+            key, size = self._make((recipe.gradient or p.dtype).nbytes(p.numel // p.count))
+            self.gradients.append(key)
+            yield key, size
 
     def free_gradients(self) -> Iterator[Event]:
         """zero_grad(set_to_none=True)."""

@@ -13,7 +13,7 @@ from everybyte.layers.size import Batch
 from everybyte.ledger.build import Line, build, plain
 from everybyte.ledger.entry import Phase
 from everybyte.ledger.ledger import Ledger
-from everybyte.models.count import declared
+from everybyte.models.count import tensors
 from everybyte.rules.cache import Format, cache_lines
 from everybyte.rules.overhead import workspace_line
 from everybyte.rules.recipe import Recipe
@@ -89,11 +89,9 @@ class Generation(Record, frozen=True):
     def script(self) -> Iterator[tuple[int, int]]:
         """Loading, the prompt, and one step of decoding in which the cache is made anew, layer by layer."""
         key = 0
-        for row in declared(self.network, self.setup):
-            size = tensor_bytes(row.parameter, self.setup)
-            for _ in range(row.copies * row.parameter.count):
-                key += 1
-                yield key, size
+        for parameter in tensors(self.network, self.setup):
+            key += 1
+            yield key, tensor_bytes(parameter, self.setup)
         for line in self.static():
             if line.category != "parameter":
                 key += 1
