@@ -41,7 +41,7 @@ BARS = (
     Bar("peft-metamath", ("peft-metamath",), ("peak.reserved",), 0.06, 1.0),
     Bar("peak.device", (), ("peak.device",), 0.04, 0.12),
 )
-"""No groups: all kinds of run."""
+"""No groups: every training run."""
 
 
 @lru_cache(maxsize=1)
@@ -61,7 +61,8 @@ def comparisons(groups: tuple[str, ...], figures: tuple[str, ...], without: tupl
     wanted = Wanted(lambda _: True, lambda figure: figure in figures)
     for index, record in enumerate(one_gpu()):
         asked = any(m["figure"] in figures for m in record["measured"])
-        if asked and (not groups or record["group"] in groups) and record["job"]["model"] not in without:
+        meant = record["group"] in groups if groups else "train" in record["job"]
+        if asked and meant and record["job"]["model"] not in without:
             yield from compare(record, wanted, lambda _, i=index: answer(i))  # type: ignore[misc]
 
 
