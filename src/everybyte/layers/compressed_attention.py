@@ -10,6 +10,7 @@ from everybyte.layers.hyper import unweighted_norm
 from everybyte.layers.indexer import chosen, spread
 from everybyte.layers.linear import linear
 from everybyte.layers.norm import rms_norm
+from everybyte.layers.sdp import SCORES
 from everybyte.layers.size import QUERIES, Axis, B, Dim, Dims, S, Size, T
 from everybyte.layers.tape import Made, Tape, Value
 
@@ -126,8 +127,13 @@ class CompressedAttention(Record, frozen=True):
         def one(what: str, size: Size, dims: Dims, wide: bool = False) -> Value:
             return ops.sized(t, what, size, Value(q.storage, dims, FP32 if wide else q.dtype, q.grad or kv.grad))
 
+        t.share("attention mask", (SCORES,), t.setup.weights)
         inputs = (kv,) if entries is None else (kv, entries)
         if entries is not None:
+            masks = Size.total(Size.of((Dim("", 1, (B, S, axis)),), q.dtype) for axis in axes)
+            mask = ops.sized(t, "attention mask", masks, Value(q.storage, (SCORES,), q.dtype, grad=False))
+            t.step("cat", (), (mask,))
+            t.hold(mask)
             joined = one("cat", Size.total(Size.of((Dim("", 1, (B, axis)), Dim("d", self.head_dim)), kv.dtype) for axis in axes), kv.dims)
             t.step("cat", inputs, (joined,), made=[Made(v, None) for v in inputs])
             inputs = (joined,)

@@ -39,7 +39,9 @@ class DenselyRouted(Record, frozen=True):
             values, places = top_k(t, logits, Dim("top", self.top_k))
             spread = t.new("scatter", logits.dims, logits.dtype, values.grad)
             t.step("scatter", (values, places), (spread,), saved=(places,))
-            return ops.cast(t, ops.unary(t, "sigmoid", ops.cast(t, spread, FP32), keeps="output"), x.dtype)
+            scores = ops.cast(t, ops.unary(t, "sigmoid", ops.cast(t, spread, FP32), keeps="output"), x.dtype)
+        t.hold(logits, scores)
+        return ops.contiguous(t, scores)  # in the order of the experts
 
     def _experts(self, t: Tape, x: Value) -> Value:
         width, hidden = Dim("f", self.ffn), x.dims[-1]

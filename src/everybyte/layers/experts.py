@@ -95,7 +95,7 @@ class Experts(Record, frozen=True):
     def forward(self, t: Tape, x: Value, weights: Value, chosen: Value) -> Value:
         """x (n, h), weights and positions (n, top_k) -> (n, h)."""
         if self.looped or t.setup.kernels.experts == "loop":
-            return self._loop(t, x, weights if self.looped else ops.cast(t, weights, x.dtype))
+            return self._loop(t, x, weights if self.looped else ops.cast(t, weights, x.dtype), chosen)
         return self._grouped(t, x, weights, chosen)
 
     # -- grouped --------------------------------------------------------------------------------------------------------------
@@ -154,8 +154,10 @@ class Experts(Record, frozen=True):
         return (y, ()) if bias is None else (ops.add_(t, y, bias), (bias,))
 
     # -- loop -----------------------------------------------------------------------------------------------------------------
-    def _loop(self, t: Tape, x: Value, weights: Value) -> Value:
-        """One expert after the other over its balanced share of the tokens; their results are added into one tensor."""
+    def _loop(self, t: Tape, x: Value, weights: Value, chosen: Value) -> Value:
+        """One expert after the other over its balanced share of the tokens; their results are added into one tensor. A mask (n, top_k, E) in
+        int64 says which expert has which token."""
+        t.hold(integers(t, "mask of experts", (chosen,), (routed(self.top_k), Dim("E", self.count + 1 if self.looped else self.count))))
         result = ops.made(t, "zeros", x.dims, x.dtype)
         share = expert_share(self.top_k, self.count)
         for index in range(self.count):

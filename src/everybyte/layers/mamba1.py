@@ -57,12 +57,19 @@ class Mamba1(Record, frozen=True):
         return rms_norm(t, x, leaf, style="llama" if self.norms == "weighted" else "plain")
 
     def _scan(self, t: Tape, u: Value, shift: Value, dt: Value, decay: Value, b: Value, c: Value, gate: Value) -> Value:
-        """`mamba_selective_scan` in plain operations: every token's decay and input are written out for all states, then a loop over tokens."""
+        """`mamba_selective_scan` in plain operations: every token's decay and input are written out for all states, then a loop over tokens.
+        All of the function's names hold what they name until it returns."""
+        with t.scope(""):
+            return self._run(t, u, shift, dt, decay, b, c, gate)
+
+    def _run(self, t: Tape, u: Value, shift: Value, dt: Value, decay: Value, b: Value, c: Value, gate: Value) -> Value:
         rows, inner, state = u.dims[:-1], u.dims[-1], Dim("N", self.state)
         dt = ops.unary(t, "softplus", ops.add(t, dt, ops.cast(t, shift, dt.dtype)))
         every = (*rows, inner, state)
         decays = ops.unary(t, "exp", _outer(t, decay, dt, every), keeps="output")
-        enters = ops.mul(t, _outer(t, dt, ops.cast(t, b, FP32), every), ops.cast(t, u, FP32))
+        factors = _outer(t, dt, ops.cast(t, b, FP32), every)
+        enters = ops.mul(t, factors, ops.cast(t, u, FP32))
+        t.hold(dt, decays, factors, enters)
         out = self._loop(t, decays, enters, c, u)
         out = ops.add(t, out, ops.mul(t, u, ops.cast(t, t.parameter("D", (inner,)), FP32)))
         return ops.mul(t, out, ops.unary(t, "silu", gate))
@@ -80,6 +87,7 @@ class Mamba1(Record, frozen=True):
         made = [Made(v, Size.of(v.dims, v.dtype)) for v in (decays, enters, c) if v.grad]
         t.step("scan", (decays, enters, c, zeros), (pieces, states, narrow), saved=(decays, states, narrow, zeros, c), made=made, scratch=one * 2,
                back_scratch=every)  # fmt: skip
+        t.hold(pieces)  # a list of results, token by token
         return ops.cat(t, (pieces,), pieces.dims)
 
     def _fused_scan(self, t: Tape, u: Value, shift: Value, dt: Value, decay: Value, b: Value, c: Value, gate: Value) -> Value:

@@ -30,7 +30,7 @@ def build(c: Config) -> Network:
     def block(kind: str) -> Block:
         attends = kind in {"attention", "full_attention"}
         mixer, name = (attention, "self_attn") if attends else (mamba, "mamba")
-        return Block(mixer, mlp, mixer_name=name, mlp_name="" if isinstance(mlp, MoE) else "shared_mlp", scaled=True)
+        return Block(mixer, mlp, mixer_name=name, mlp_name="" if isinstance(mlp, MoE) else "shared_mlp", scaled=True, inline=True)
 
     blocks = [block(kind) for kind in kinds(c, key, layers, KINDS, ["mamba"] * layers)]
     shared = tied(c, default=False)
