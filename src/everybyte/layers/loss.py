@@ -102,6 +102,17 @@ def rebound(t: Tape, head: Head, x: Value, *, entropy: Entropy) -> Value:
         return entropy(t, _shifted(t, wide))
 
 
+def unraised(t: Tape, head: Head, x: Value, *, entropy: Entropy) -> Value:
+    """Older decoders until 4.48 (GPT-2, GPTBigCode, NeoX, BLOOM, Falcon, OPT): a contiguous shifted copy of the 16-bit logits; no cast to fp32,
+    but autocast's for the cross entropy of torch."""
+    with t.scope("loss", x):
+        logits = head.logits(t, x)
+        t.hold(logits)
+        copy = _shifted(t, logits)
+        autocast = t.setup.compute is not None and entropy is cross_entropy
+        return entropy(t, ops.cast(t, copy, FP32) if autocast else copy)
+
+
 def _shifted(t: Tape, logits: Value) -> Value:
     """`logits[..., :-1, :].contiguous()`: one position less a sequence."""
     return ops.contiguous(t, ops.narrow(t, logits, (SHIFTED_TOKENS, *logits.dims[1:])))
@@ -237,6 +248,8 @@ LOSSES: dict[str, Callable[[Tape, Head, Value], Value]] = {
     "hf-rebound": partial(rebound, entropy=cross_entropy),
     "foak-shifted": partial(shifted, entropy=in_place_cross_entropy),
     "foak-rebound": partial(rebound, entropy=in_place_cross_entropy),
+    "hf-unraised": partial(unraised, entropy=cross_entropy),
+    "foak-unraised": partial(unraised, entropy=in_place_cross_entropy),
     "fused-linear": fused_linear,
     "cut": cut,
     "chunked": chunked,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -20,7 +21,11 @@ LATEST = (5, 24)
 """transformers version that is assumed where the job names none."""
 
 
-def loss(train: Train, choices: Choices) -> str:
+UNRAISED = frozenset({"gpt2", "gpt_bigcode", "gpt_neox", "bloom", "falcon", "opt", "mpt", "dbrx"})
+"""model_types whose modeling files computed the loss on 16-bit logits until they took loss/loss_utils.py in 4.49 (read in 4.45.2, 4.48.1, 4.49.0)."""
+
+
+def loss(train: Train, choices: Choices, *, network: Network) -> str:
     """Which cross entropy runs: modeling files until 4.45, loss/loss_utils.py with a shifted copy until 4.49, without it from 4.50."""
     kernels = train.kernels or ()
     kind = train.loss.kind if train.loss else None
@@ -32,6 +37,9 @@ def loss(train: Train, choices: Choices) -> str:
         return "fused-linear"
     version = versions(train.version).get("transformers", LATEST)
     form = "rebound" if version < (4, 46) else ("shifted" if version < (4, 50) else "")
+    if version < (4, 49) and network.family in UNRAISED:
+        # from 4.46 on the plugin's rule names a loss that these files never ask for, so that torch's own cross entropy runs
+        return "foak-unraised" if "foak-ce" in kernels and version < (4, 46) else "hf-unraised"
     if "foak-ce" in kernels:
         return f"foak-{form or 'shifted'}"
     return f"hf-{form}" if form else "hf"
@@ -59,7 +67,9 @@ def defaults(train: Train, network: Network) -> Defaults:
     version = versions(train.version).get("transformers", LATEST)
     name = "transformers " + ".".join(str(n) for n in version[:2])
     # from_pretrained loads the checkpoint's own type since v5 and fp32 before; TrainingArguments.bf16 is off
-    base = Defaults(name, micro_batch=8, precision="bf16" if version >= (5, 0) else "fp32", loss=loss, input_grads=True, kbit_keeps=kbit_keeps)
+    base = Defaults(
+        name, micro_batch=8, precision="bf16" if version >= (5, 0) else "fp32", loss=partial(loss, network=network), input_grads=True, kbit_keeps=kbit_keeps
+    )
     # modeling_utils.gradient_checkpointing_enable: use_reentrant True until v5
     base = replace(base, reentrant=version < (5, 0), impl="fused" if version >= (4, 56) else "foreach")
     if train.framework == "trl":
