@@ -21,8 +21,7 @@ SMALL = 40_000
 def entropy(chunks: list[torch.Tensor], targets: list[torch.Tensor]) -> torch.Tensor:
     """The loss over chunks of logits."""
     losses = [
-        F.cross_entropy(logits.reshape(-1, V), target.reshape(-1), ignore_index=-100, reduction="none")
-        for logits, target in zip(chunks, targets, strict=True)
+        F.cross_entropy(logits.reshape(-1, V), target.reshape(-1), ignore_index=-100, reduction="none") for logits, target in zip(chunks, targets, strict=True)
     ]
     return torch.cat(losses).mean()
 

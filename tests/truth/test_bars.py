@@ -78,19 +78,16 @@ def worst(found: list[Comparison]) -> str:
 
 
 OPEN = {
-    "peak.device": "median 4.0 to 4.6 %, 90th percentile 17 to 19 %: Llama and Mistral with materialised logits reserve one more block of 4·n·V than a replay of the "
-    "real order of operations asks for, and full fine-tunes near 80 GiB reserve less (measure/data/README.md, Open)",
+    "peak.device": "median 4.0 to 4.6 %, 90th percentile 17 to 19 %: Llama and Mistral with materialised logits reserve one more block of 4nV than "
+    "a replay of the real order of operations asks for, full fine-tunes near 80 GiB reserve less (measure/data/README.md, Open)",
 }
 """Bars that are not reached yet, with the reason."""
 
 
-def _bars() -> Iterator[Any]:
-    for bar in BARS:
-        marks = [pytest.mark.xfail(strict=True, reason=OPEN[bar.name])] if bar.name in OPEN else []
-        yield pytest.param(bar, marks=marks, id=bar.name)
+CASES = [pytest.param(bar, marks=[pytest.mark.xfail(strict=True, reason=OPEN[bar.name])] if bar.name in OPEN else [], id=bar.name) for bar in BARS]
 
 
-@pytest.mark.parametrize("bar", _bars())
+@pytest.mark.parametrize("bar", CASES)
 def test_bar(bar: Bar) -> None:
     """Median and 90th percentile of |error| hold, and nine of ten figures are answered."""
     found = list(comparisons(bar.groups, bar.figures, bar.without))
