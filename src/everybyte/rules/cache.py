@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from math import lcm
 from typing import Literal, NamedTuple
 
 from everybyte.basics.dtypes import BF16, DType
@@ -151,8 +152,8 @@ def price(network: Network, batch: Batch, kind: Format, *, windows: bool) -> Pri
     """Cache figures at a batch: growth by a token, sliding-window part, recurrent states, everything."""
     found = stores(network)
     plain = Format(kind.dtype, kind.bits, kind.group, 0)
-    one = Batch(1, 1, 1, 0)
-    token = sum(cache_bytes(s, one, plain, windows=False, wanted=lambda c: c.kind == "kv") for s in found)
+    span = lcm(*(cache.every for store in found for cache in store.caches))
+    token = ceil_div(sum(cache_bytes(s, Batch(1, 1, span, 0), plain, windows=False, wanted=lambda c: c.kind == "kv") for s in found), span)
     window = sum(cache_bytes(s, batch, kind, windows=windows, wanted=lambda c: c.window > 0) for s in found)
     states = sum(cache_bytes(s, batch, kind, windows=windows, wanted=lambda c: c.kind == "state") for s in found)
     return Price(token, window, states, sum(cache_bytes(s, batch, kind, windows=windows) for s in found))
