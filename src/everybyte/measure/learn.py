@@ -93,13 +93,18 @@ def _coverage(groups: Residuals, share: float) -> float:
 
 
 def table(found: Iterable[tuple[tuple[str, str], Residuals]]) -> dict[str, dict[str, dict[str, Any]]]:
-    """figure -> kind -> interval with the number of runs and groups behind it."""
+    """figure -> kind -> interval with the number of runs and groups behind it.
+
+    A close kind with few groups may need all that was ever seen; where the wider kind that it belongs to is narrower, that one is taken.
+    """
     rows: dict[str, dict[str, dict[str, Any]]] = {}
     for (figure, kind), groups in sorted(found):
         interval = learn(groups)
-        if interval is not None:
-            runs = sum(len(v) for v in groups.values())
-            rows.setdefault(figure, {})[kind] = {"low": round(interval[0], 4), "high": round(interval[1], 4), "runs": runs, "groups": len(groups)}
+        wider = rows.get(figure, {}).get(kind.partition("/")[0])
+        if interval is None or (wider is not None and interval[1] - interval[0] > wider["high"] - wider["low"]):
+            continue
+        runs = sum(len(v) for v in groups.values())
+        rows.setdefault(figure, {})[kind] = {"low": round(interval[0], 4), "high": round(interval[1], 4), "runs": runs, "groups": len(groups)}
     return rows
 
 
