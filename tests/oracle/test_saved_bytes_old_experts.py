@@ -1,0 +1,91 @@
+"""Mixtral's experts as transformers wrote them before 5 keep for backward, and need at the most, what our account of the loop says."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from allocations import Ones, peak_of
+from hybrids import config_of
+from module_bytes import difference, module_keeps
+from torch import nn
+from torch.nn import functional as F  # noqa: N812 - its usual name
+
+from everybyte.basics.dtypes import BF16
+from everybyte.layers.network import hidden_dims, write
+from everybyte.layers.setup import Kernels, Setup
+from everybyte.layers.size import Batch, Point
+from everybyte.models.registry import build
+
+H, FFN = 48, 64
+
+
+class Expert(nn.Module):
+    """transformers 4.46, modeling_mixtral.py MixtralBlockSparseTop2MLP."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w1, self.w2, self.w3 = nn.Linear(H, FFN, bias=False), nn.Linear(FFN, H, bias=False), nn.Linear(H, FFN, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x (r, h) -> (r, h)."""
+        current = F.silu(self.w1(x)) * self.w3(x)
+        return self.w2(current)
+
+
+class Experts(nn.Module):
+    """transformers 4.46, modeling_mixtral.py MixtralSparseMoeBlock. The router's logits are given, so that every expert gets as many tokens."""
+
+    def __init__(self, count: int, top_k: int) -> None:
+        super().__init__()
+        self.count, self.top_k = count, top_k
+        self.gate = nn.Linear(H, count, bias=False)
+        self.experts = nn.ModuleList(Expert() for _ in range(count))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x (b, s, h) -> (b, s, h)."""
+        shape = x.shape
+        x = x.view(-1, H)
+        logits = self.gate(x)
+        weights = F.softmax(logits, dim=1, dtype=torch.float)
+        weights, selected = torch.topk(weights, self.top_k, dim=-1)
+        weights /= weights.sum(dim=-1, keepdim=True)
+        selected = (torch.arange(len(x) * self.top_k) % self.count).view(-1, self.top_k) + 0 * selected
+        weights = weights.to(x.dtype)
+        final = torch.zeros(x.shape, dtype=x.dtype)
+        mask = F.one_hot(selected, num_classes=self.count).permute(2, 1, 0)
+        for index in range(self.count):
+            expert = self.experts[index]
+            place, token = torch.where(mask[index])
+            state = x[None, token].reshape(-1, H)
+            state = expert(state) * weights[token, place, None]
+            final.index_add_(0, token, state.to(x.dtype))
+        return final.reshape(shape)
+
+
+@pytest.mark.parametrize(("count", "top_k"), [(4, 2), (8, 1), (6, 3)])
+@pytest.mark.parametrize(("b", "s"), [(2, 24), (1, 48), (3, 40)])
+def test_the_old_loop(b: int, s: int, count: int, top_k: int) -> None:
+    """Tensors of each size that autograd keeps, and both peaks nearly."""
+    torch.manual_seed(0)
+    module = Experts(count, top_k).to(torch.bfloat16)
+    x = torch.randn(b, s, H, dtype=torch.bfloat16, requires_grad=True).clone()
+    measured = module_keeps(module, lambda: module(x), outside=(x,))
+    config = config_of("mixtral", 1, num_local_experts=count, num_experts_per_tok=top_k)
+    layer = build({**config.to_dict(), "architectures": config.architectures}).runs[0].layer.mlp
+    setup = Setup(weights=BF16, kernels=Kernels(device="cpu", experts="loop"), single=b == 1)
+    tally = write(layer, setup, hidden_dims(H), BF16).tally
+    point = Point(Batch(b, s, s))
+    kept = [storage.size.at(point) for storage in tally.kept if storage is not tally.start]
+    given = tally.start.size.at(point)
+    assert sum(kept) == sum(size * times for size, times in measured.items()), difference(measured, type(measured)(kept))
+    for counted in (False, True):
+        up, out = peak_of(partial(module, x))
+        loss = Ones.apply(out)
+        down, _ = peak_of(loss.backward, up.left - out.numel() * out.element_size())
+        if not counted:
+            module.zero_grad(set_to_none=True)
+            x = x.detach().clone().requires_grad_().clone()
+    assert max(i.size.at(point) for i in tally.forward) - given == pytest.approx(up.highest, rel=0.03)
+    assert max(i.size.at(point) for i in tally.backward) - given == pytest.approx(down.highest, rel=0.03)
