@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from everybyte.basics.dtypes import BF16
+from everybyte.layers import experts
 from everybyte.layers.network import hidden_dims, write
 from everybyte.layers.setup import Kernels, Setup
 from everybyte.layers.size import Batch, Point
@@ -89,3 +90,22 @@ def test_the_old_loop(b: int, s: int, count: int, top_k: int) -> None:
             x = x.detach().clone().requires_grad_().clone()
     assert max(i.size.at(point) for i in tally.forward) - given == pytest.approx(up.highest, rel=0.03)
     assert max(i.size.at(point) for i in tally.backward) - given == pytest.approx(down.highest, rel=0.03)
+
+
+@pytest.mark.parametrize("name", ["mixtral", "step-3.7"])
+def test_experts_that_are_taken_together_cost_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop over very many experts is accounted for several at a time: kept bytes, peaks and gradients are those of one at a time."""
+    counts = {"num_local_experts" if name == "mixtral" else "n_routed_experts": 96, "num_experts_per_tok": 4}
+    config = config_of(name, 1, **counts)
+    layer = build({**config.to_dict(), "architectures": config.architectures}).runs[0].layer
+    setup = Setup(weights=BF16, kernels=Kernels(experts="loop"))
+    point = Point(Batch(2, 48, 48))
+    found = []
+    for many in (experts.MANY, 1000):
+        monkeypatch.setattr(experts, "MANY", many)
+        tally = write(layer, setup, hidden_dims(H), BF16).tally
+        highest = [max(instant.size.at(point) for instant in instants) for instants in (tally.forward, tally.backward)]
+        found.append((tally.kept_size.at(point), *highest, tally.weight_gradients.at(point)))
+    assert found[0][0] == found[1][0]
+    assert found[0][3] == found[1][3]
+    assert found[0][1:3] == pytest.approx(found[1][1:3], rel=0.01)

@@ -17,6 +17,8 @@ from everybyte.layers.mlp import activate
 from everybyte.layers.size import ZERO, Dim, Dims, Size, expert_share, routed
 from everybyte.layers.tape import Made, Storage, Tape, Value
 
+MANY = 64
+"""More experts than these are taken several at a time in the account of a loop."""
 Clamp = Literal["", "before", "after", "oai", "situ"]
 
 
@@ -159,8 +161,9 @@ class Experts(Record, frozen=True):
         int64 says which expert has which token."""
         t.hold(integers(t, "mask of experts", (chosen,), (routed(self.top_k), Dim("E", self.count + 1 if self.looped else self.count))))
         result = ops.made(t, "zeros", x.dims, x.dtype)
-        share = expert_share(self.top_k, self.count)
-        for index in range(self.count):
+        several = self._taken_together(t)
+        share = expert_share(self.top_k, self.count // several)
+        for index in range(0, self.count, several):
             token = integers(t, "tokens of the expert", (), (share,))
             position = integers(t, "positions of the expert", (), (share,))
             mine = rows(t, x, token, (share, x.dims[-1]))
@@ -168,10 +171,16 @@ class Experts(Record, frozen=True):
                 current = self._part(t, mine)
             else:
                 with t.scope(str(index)):
-                    current = self._expert(t, mine)
+                    current = self._expert(t, mine, several)
             picked = _pick(t, weights, token, position)
             result = _index_add(t, result, token, ops.cast(t, ops.mul(t, current, picked), x.dtype))
         return result
+
+    def _taken_together(self, t: Tape) -> int:
+        """How many experts stand for one in the account of a loop over very many: what is kept is the same, and the answer is there sooner."""
+        if not self.looped and (t.setup.packed is not None or t.setup.adapter is not None):
+            return 1
+        return next((n for n in range(1, self.count // 16) if self.count % n == 0 and self.count // n <= MANY), 1)
 
     def _part(self, t: Tape, x: Value) -> Value:
         """One expert, whose weights are parts of stacked ones."""
@@ -193,18 +202,23 @@ class Experts(Record, frozen=True):
         t.step("select", (weight,), (out,), made=[Made(weight, Size.of(rest, weight.dtype))] if weight.grad else [])
         return out
 
-    def _expert(self, t: Tape, x: Value) -> Value:
+    def _expert(self, t: Tape, x: Value, several: int) -> Value:
         first, second, last = self.names
         width, hidden = Dim("f", self.ffn), Dim("h", self.hidden)
         if self.gate is None:
-            inner = activate(t, self._one(t, x, second, width), self.activation)
+            inner = activate(t, self._one(t, x, second, width, several), self.activation)
         else:
-            gate = self._one(t, x, first, width)
-            inner = self.gate.product(t, gate, self._one(t, x, second, width))
-        return self._one(t, inner, last, hidden)
+            gate = self._one(t, x, first, width, several)
+            inner = self.gate.product(t, gate, self._one(t, x, second, width, several))
+        return self._one(t, inner, last, hidden, several)
 
-    def _one(self, t: Tape, x: Value, leaf: str, out: Dim) -> Value:
-        return linear(t, x, leaf, out, bias=self.bias, share=self.share)
+    def _one(self, t: Tape, x: Value, leaf: str, out: Dim, several: int) -> Value:
+        if several == 1:
+            return linear(t, x, leaf, out, bias=self.bias, share=self.share)
+        with t.scope(leaf):
+            weight = t.parameter("weight", (Dim("e", several), out, x.dims[-1]), share=self.share)
+            bias = t.parameter("bias", (Dim("e", several), out), share=self.share) if self.bias else None
+            return ops.linear(t, x, weight, bias, out)
 
 
 def _pick(t: Tape, weights: Value, token: Value, position: Value) -> Value:
