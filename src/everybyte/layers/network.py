@@ -12,7 +12,7 @@ from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
 from everybyte.layers.norm import layer_norm
-from everybyte.layers.replay import Recompute, Tally, tally
+from everybyte.layers.replay import Recompute, Tally, letters, tally
 from everybyte.layers.setup import Packed, Setup
 from everybyte.layers.size import QUERIES, TOKENS, Dim, Dims
 from everybyte.layers.tape import Cache, Parameter, Tape, Value
@@ -183,6 +183,22 @@ def write(
     out = layer.forward(tape, start)
     counted = tally(tape, start, out, recompute, keep_gradients=keep_gradients, is_last=is_last)
     return Written(tuple(tape.parameters), tuple(tape.caches), counted, out.dtype, out.grad)
+
+
+class Declaration(Record, frozen=True):
+    """What a layer declares: its weights and buffers, what it remembers, and the sizes behind its letters."""
+
+    parameters: tuple[Parameter, ...]
+    caches: tuple[Cache, ...]
+    letters: tuple[tuple[str, int], ...]
+
+
+@lru_cache(maxsize=4096)
+def declare(layer: Any, setup: Setup, dims: Dims) -> Declaration:
+    """The layer's declarations alone, without the course of a step: a third of the work of `write`."""
+    tape = Tape(setup)
+    layer.forward(tape, tape.given("hidden states", dims, BF16, persistent=dims == (TOKENS,)))
+    return Declaration(tuple(tape.parameters), tuple(tape.caches), letters(tape))
 
 
 def hidden_dims(hidden: int) -> Dims:

@@ -268,7 +268,7 @@ def tally(tape: Tape, start: Value, output: Value, recompute: Recompute = "none"
         left, cached, tuple(first.instants), tuple(second.instants), Size.total(s.size for s in gradients), Size.total(s.size for s in left),
         Size.total(s.size for s in cached), lingering, Size.total(s.size for s in lingering), output.storage.size,
         tuple(first.events), tuple(second.events), start.storage, output.storage, incoming, outgoing,
-        first.gemm, second.gemm, gradients, _letters(tape),
+        first.gemm, second.gemm, gradients, letters(tape),
     )  # fmt: skip
 
 
@@ -278,7 +278,7 @@ def _weight_gradients(tape: Tape) -> tuple[Storage, ...]:
     return tuple(Storage(size, m.to.storage.place, "gradient of weight", m.to.dims, m.to.dtype, role="gradient") for m, size in made.values())
 
 
-def _letters(tape: Tape) -> tuple[tuple[str, int], ...]:
+def letters(tape: Tape) -> tuple[tuple[str, int], ...]:
     """The letters of the layer's fixed sizes, as its weights, its caches and its values have them; the first size where a letter has several."""
     shapes = [*(p.dims for p in tape.parameters), *(c.dims for c in tape.caches), *(v.dims for step in tape.steps for v in step.outputs)]
     found: dict[str, int] = {}

@@ -7,8 +7,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from everybyte.basics.dtypes import BF16
-from everybyte.layers.network import Network, hidden_dims, write
+from everybyte.layers.network import Network, declare, hidden_dims
 from everybyte.layers.setup import Kernels, Setup
 from everybyte.layers.size import TOKENS, Dims
 from everybyte.layers.tape import Parameter
@@ -67,8 +66,8 @@ def declared(network: Network, setup: Setup = DECLARE) -> tuple[Declared, ...]:
     """All parameters and buffers of a network, tied ones left out."""
     rows = []
     for part in parts(network):
-        written = write(part.layer, setup.of_blocks(part.path), part.dims, BF16)
-        rows += [Declared(part.label, part.copies, p, written.tally.letters) for p in written.parameters if not p.tied]
+        found = declare(part.layer, setup.of_blocks(part.path), part.dims)
+        rows += [Declared(part.label, part.copies, p, found.letters) for p in found.parameters if not p.tied]
     return tuple(rows)
 
 

@@ -7,9 +7,9 @@ from functools import lru_cache
 from math import lcm
 from typing import Literal, NamedTuple
 
-from everybyte.basics.dtypes import BF16, DType
+from everybyte.basics.dtypes import DType
 from everybyte.basics.units import ceil_div
-from everybyte.layers.network import Network, write
+from everybyte.layers.network import Network, declare
 from everybyte.layers.size import Batch, elements
 from everybyte.layers.tape import Cache
 from everybyte.ledger.build import Line, Text
@@ -32,7 +32,7 @@ def stores(network: Network) -> tuple[Store, ...]:
     """All pieces that remember something."""
     found = []
     for part in parts(network):
-        caches = write(part.layer, DECLARE, part.dims, BF16).caches
+        caches = declare(part.layer, DECLARE, part.dims).caches
         if caches:
             found.append(Store(part.label, part.copies, caches))
     return tuple(found)
