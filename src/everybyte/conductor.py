@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from everybyte.allocator.reserved import peak_reserved
-from everybyte.basics.errors import BadInput
+from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.catalog.gpus import find_gpu
 from everybyte.catalog.ranges import interval
 from everybyte.engines.registry import account, folder_of
@@ -33,7 +33,8 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
     """
     job = job if isinstance(job, Job) else read_job(job)
     network, device, found = _account(job)
-    ranks = tuple(_rank_answer(rank, device) for rank in found.ranks)
+    expandable = uses_expandable_segments(job)
+    ranks = tuple(_rank_answer(rank, device, expandable) for rank in found.ranks)
     worst = max(ranks, key=lambda r: r.figures.get("peak.device", 0))
     figures = {**worst.figures, **found.figures}
     given = {k: int(v) for k, v in (job.given or {}).items() if k in figures}
@@ -58,6 +59,16 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
         assumptions=tuple(found.choices.assumptions),
         warnings=(*found.choices.warnings, *(f"{key} is the given value, not the computed one" for key in given)),
     )  # fmt: skip
+
+
+def uses_expandable_segments(job: Job) -> bool:
+    """Whether PYTORCH_CUDA_ALLOC_CONF of the job asks for expandable segments. Raises Unsupported for settings that change the replay otherwise."""
+    stated = (job.env.alloc_conf or "") if job.env is not None else ""
+    options = dict(part.strip().partition(":")[::2] for part in stated.split(",") if part.strip())
+    unknown = [name for name in options if name not in ("expandable_segments", "backend")]
+    if unknown or options.get("backend", "native") != "native":
+        raise Unsupported("env.alloc_conf", f"{stated!r} is not answered yet; expandable_segments:True or False is")
+    return options.get("expandable_segments", "False").casefold() == "true"
 
 
 def _ranges(job: Job, figures: dict[str, int], given: dict[str, int]) -> dict[str, tuple[int, int]]:
@@ -100,13 +111,13 @@ def _static(totals: dict[Phase, int]) -> dict[str, int]:
     return {"static.allocated": totals["between_steps"]} if "between_steps" in totals else {}
 
 
-def _rank_answer(rank: Rank, device: Device) -> RankAnswer:
+def _rank_answer(rank: Rank, device: Device, expandable: bool) -> RankAnswer:
     outside, _ = context(device.compute_capability)
     ledger = rank.bill.ledger()
     phases = ledger.phases()
     peak = max(phases, key=lambda p: p.allocated)
     totals = {p.name: p.allocated for p in phases}
-    reserved = max(_reserved(rank.bill, max(device.capacity - outside, 0)), peak.allocated)
+    reserved = max(_reserved(rank.bill, max(device.capacity - outside, 0), expandable), peak.allocated)
     figures = {"peak.allocated": peak.allocated, "peak.reserved": reserved, "peak.device": reserved + outside, **_static(totals)}
     return RankAnswer(
         label=rank.label, gpus=rank.gpus, stage=rank.stage, figures=figures, peak_phase=peak.name, phases=phases,
@@ -115,9 +126,9 @@ def _rank_answer(rank: Rank, device: Device) -> RankAnswer:
 
 
 @lru_cache(maxsize=256)
-def _reserved(bill: Bill, capacity: int) -> int:
+def _reserved(bill: Bill, capacity: int, expandable: bool) -> int:
     """Peak of reserved bytes. The replay is the longest part of an answer; the same step on the same device is replayed once."""
-    return peak_reserved(bill.script(), capacity)
+    return peak_reserved(bill.script(), capacity, expandable=expandable)
 
 
 def _outside(phases: Iterable[Phase], compute_capability: str) -> tuple[Entry, ...]:

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everybyte import estimate
 from everybyte.allocator.caching import CachingAllocator, OutOfMemory
 from everybyte.allocator.reserved import apart, peak_reserved
+from everybyte.basics.errors import BadInput
 from everybyte.basics.units import MiB
 
 
@@ -124,3 +126,25 @@ def test_reserved_covers_allocated(requests: list[tuple[int, bool]]) -> None:
     assert allocator.allocated == 0
     allocator.empty_cache()
     assert allocator.reserved == 0
+
+
+def test_expandable_segments_do_not_fragment() -> None:
+    """What two freed tensors leave serves a larger one, where segments of fixed size would need another; pages are whole."""
+    script = [(1, 30 * MiB), (2, 30 * MiB), (1, 0), (2, 0), (3, 60 * MiB)]
+    assert peak_reserved(script) == 120 * MiB
+    assert peak_reserved(script, expandable=True) == 60 * MiB
+    assert peak_reserved([(1, 21 * MiB)], expandable=True) == 40 * MiB
+
+
+def test_settings_of_the_allocator() -> None:
+    """expandable_segments is answered with fewer reserved bytes; a setting that changes the replay in another way is refused at its key."""
+    job = {
+        "model": "meta-llama/Llama-3.2-1B",
+        "hardware": {"gpu": "a100-80gb"},
+        "train": {"framework": "pytorch", "precision": "bf16", "micro_batch": 2, "seq_len": 2048},
+    }
+    plain = estimate(job).figures
+    expandable = estimate({**job, "env": {"alloc_conf": "expandable_segments:True"}}).figures
+    assert expandable["peak.allocated"] == plain["peak.allocated"] <= expandable["peak.reserved"] < plain["peak.reserved"]
+    with pytest.raises(BadInput, match=r"^env\.alloc_conf: 'max_split_size_mb:128' is not answered yet"):
+        estimate({**job, "env": {"alloc_conf": "max_split_size_mb:128"}})

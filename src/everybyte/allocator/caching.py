@@ -39,6 +39,9 @@ class _Block:
 class CachingAllocator:
     """Simulates malloc and free; `reserved`, `allocated` and their peaks are bytes. `capacity` 0: an endless device."""
 
+    LEAST_REST = SMALL_REQUEST + 1
+    """A rest of a large block that is worth a block of its own."""
+
     __slots__ = ("_at", "_large", "_live", "_next_address", "_small", "allocated", "capacity", "peak_allocated", "peak_reserved", "reserved", "retries")
 
     def __init__(self, capacity: int = 0) -> None:
@@ -60,7 +63,7 @@ class CachingAllocator:
         block = self._at[pool.pop(index) & ADDRESS_MASK] if index < len(pool) else self._new_segment(size, pool)
         block.free = False
         rest = block.size - size
-        if rest >= (MIN_BLOCK if small else SMALL_REQUEST + 1):
+        if rest >= (MIN_BLOCK if small else self.LEAST_REST):
             self._split(block, size, rest)
         self._live[key] = block
         self.allocated += block.size
@@ -123,3 +126,44 @@ class CachingAllocator:
         block.next, block.size = rest, size
         self._at[rest.address] = rest
         insort(block.pool, left << ADDRESS_BITS | rest.address)
+
+
+class ExpandableSegments(CachingAllocator):
+    """The same with `expandable_segments:True`: each pool is one range of addresses whose pages are mapped when they are first used.
+
+    The unmapped tail is the largest free block, so that best fit takes it last; blocks are always split (should_split), and only whole pages
+    of 20 MiB (2 MiB in the small pool) at the end stay unused.
+    """
+
+    __slots__ = ("_mapped",)
+
+    LEAST_REST = MIN_BLOCK
+    RANGE = 1 << (ADDRESS_BITS - 2)
+
+    def __init__(self, capacity: int = 0) -> None:
+        super().__init__(capacity)
+        self._mapped: dict[int, int] = {}
+        for start, pool in ((0, self._small), (self.RANGE, self._large)):
+            tail = _Block(start, self.RANGE, pool)
+            tail.free = True
+            self._at[start] = tail
+            pool.append(tail.size << ADDRESS_BITS | start)
+            self._mapped[start] = 0
+
+    def malloc(self, key: int, nbytes: int) -> None:
+        """Allocates `nbytes` > 0 under a key; maps pages where they are used for the first time."""
+        super().malloc(key, nbytes)
+        block = self._live[key]
+        start, page = (0, SMALL_SEGMENT) if block.address < self.RANGE else (self.RANGE, LARGE_SEGMENT)
+        end = block.address - start + block.size
+        if end > self._mapped[start]:
+            self._mapped[start] = -(-end // page) * page
+            self.reserved = sum(self._mapped.values())
+            self.peak_reserved = max(self.peak_reserved, self.reserved)
+
+    def empty_cache(self) -> None:
+        """Unmaps the free pages behind the last living block of each pool."""
+        for start, page in ((0, SMALL_SEGMENT), (self.RANGE, LARGE_SEGMENT)):
+            ends = (b.address - start + b.size for b in self._live.values() if start <= b.address < start + self.RANGE)
+            self._mapped[start] = -(-max(ends, default=0) // page) * page
+        self.reserved = sum(self._mapped.values())

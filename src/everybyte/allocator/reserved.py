@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from everybyte.allocator.caching import MIN_BLOCK, SMALL_REQUEST, SMALL_SEGMENT, CachingAllocator, OutOfMemory
+from everybyte.allocator.caching import MIN_BLOCK, SMALL_REQUEST, SMALL_SEGMENT, CachingAllocator, ExpandableSegments, OutOfMemory
 from everybyte.basics.units import round_up
 
 Event = tuple[int, int]
 
 
-def peak_reserved(script: Iterable[Event], capacity: int = 0) -> int:
+def peak_reserved(script: Iterable[Event], capacity: int = 0, *, expandable: bool = False) -> int:
     """The peak of reserved bytes when PyTorch's caching allocator serves `script`: (key, bytes) allocates, (key, 0) frees, (0, 0) empties the cache.
 
     On a device of `capacity` the allocator gives free segments back before it fails; a script that cannot be served at all is replayed
-    without a limit, so that the answer says how much is missing.
+    without a limit, so that the answer says how much is missing. `expandable`: with expandable_segments:True, which unmaps what is free
+    before it fails, so that a limit adds nothing.
     """
-    large, small = apart(script)
-    endless = _run(large, 0)
-    room = capacity - small
-    limit_is_felt = capacity > 0 and room < endless.peak_reserved
-    if not limit_is_felt or endless.peak_allocated > room:
-        return endless.peak_reserved + small
+    rows = list(script)
+    large, small = apart(rows)
+    endless = _run(large, ExpandableSegments() if expandable else CachingAllocator())
+    needed = endless.peak_reserved + small
+    if expandable or not 0 < capacity < needed or endless.peak_allocated > capacity:
+        return needed
     try:
-        return _run(large, room).peak_reserved + small
+        # near the limit every MiB counts, and both pools are given back together: all events are replayed
+        return _run(rows, CachingAllocator(capacity)).peak_reserved
     except OutOfMemory:
-        return endless.peak_reserved + small
+        return needed
 
 
 def apart(script: Iterable[Event]) -> tuple[list[Event], int]:
@@ -53,8 +55,7 @@ def apart(script: Iterable[Event]) -> tuple[list[Event], int]:
     return large, round_up(peak, SMALL_SEGMENT)
 
 
-def _run(rows: list[Event], capacity: int) -> CachingAllocator:
-    allocator = CachingAllocator(capacity)
+def _run(rows: list[Event], allocator: CachingAllocator) -> CachingAllocator:
     malloc, free = allocator.malloc, allocator.free
     for key, nbytes in rows:
         if nbytes:

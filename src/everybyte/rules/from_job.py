@@ -56,12 +56,15 @@ class Defaults(Record, frozen=True):
     kernels: Kernels = msgspec.field(default_factory=Kernels)
     loss: Callable[[Train, Choices], str] = lambda train, choices: "hf"
     batch_bytes_per_token: int = 24
+    compiles: bool = False
+    """The engine's kernels know what torch.compile does to it."""
 
 
 def recipe_of(train: Train, network: Network, defaults: Defaults, choices: Choices) -> Recipe:
     """The recipe of a job. Raises BadInput or Unsupported with the key's path."""
     choices.note("train.framework", train.framework or "pytorch", "given")
     refuse_distributed(train)
+    mind_unused(train, defaults, choices)
     weights, compute, master, gradient, state = precision_of(train, defaults, choices)
     adapter = adapter_of(train, network, defaults.framework, defaults.adapter, choices)
     packed = packed_of(train, defaults, choices)
@@ -108,6 +111,18 @@ def refuse_distributed(train: Train) -> None:
         raise Unsupported(f"train.mesh.{wide}", f"{sizes[wide]}: runs over several GPUs are not answered yet; one GPU is")
     if train.offload is not None and any(v not in (None, "none") for v in (train.offload.optimizer, train.offload.params)):
         raise Unsupported("train.offload", "offload of parameters and optimizer states is not answered yet")
+
+
+def mind_unused(train: Train, defaults: Defaults, choices: Choices) -> None:
+    """Says what the answer does not depend on, and refuses kernels that nobody here knows."""
+    if train.compile and not defaults.compiles:
+        choices.warn("train.compile: what torch.compile fuses is not worked out; the eager step is counted, which keeps more")
+    for key in ("buckets", "pipeline"):
+        if getattr(train, key) is not None:
+            choices.warn(f"train.{key} has no effect on one GPU")
+    unknown = [name for name in train.kernels or () if name not in KERNELS and name not in LOSS_KERNELS]
+    if unknown:
+        raise Unsupported("train.kernels", f"{unknown[0]!r} is not answered yet; answered are {', '.join(sorted([*KERNELS, *LOSS_KERNELS]))}")
 
 
 def precision_of(train: Train, defaults: Defaults, choices: Choices) -> tuple[DType, DType | None, DType | None, DType | None, DType | None]:
@@ -187,6 +202,8 @@ KERNELS: dict[str, dict[str, str]] = {
     "apex": {"norm": "fused"},
 }
 """What a named kernel package replaces; losses are chosen by each engine."""
+LOSS_KERNELS = ("cut-cross-entropy", "foak-ce", "foak-liger-flce")
+"""Kernels that are a loss."""
 
 
 def optimizer_of(train: Train, defaults: Defaults, choices: Choices, master: DType | None, state: DType | None) -> OptimizerPlan:
