@@ -116,6 +116,8 @@ def test_jobs_without_mappings_are_hashable() -> None:
 FAULTS = [
     (train(micro_bach=4), "train.micro_bach", "did you mean micro_batch"),
     ({"modle": "m"}, "modle", "did you mean model"),
+    ({"gpu": "H100"}, "gpu", "its place is hardware.gpu"),
+    (train(rank=8), "train.rank", "its place is train.optimizer.rank or train.adapter.rank"),
     ({}, "model", "missing"),
     (train(micro_batch="4"), "train.micro_batch", "without quotes"),
     (train(micro_batch=0), "train.micro_batch", "whole number from 1"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import inspect
@@ -37,13 +38,29 @@ def _fault_of_struct(path: str, value: dict[str, Any], form: inspect.StructType)
     fields = {field.encode_name: field for field in form.fields}
     for key, item in value.items():
         if key not in fields:
-            hint = did_you_mean(key, fields) or f" (known: {', '.join(fields)})"
+            hint = _deeper(path, key, form) or did_you_mean(key, fields) or f" (known: {', '.join(fields)})"
             return BadInput(join(path, key), f"unknown key{hint}")
         fault = _fault(join(path, key), item, fields[key].type)
         if fault:
             return fault
     missing = next((name for name, field in fields.items() if field.required and name not in value), None)
     return BadInput(join(path, missing), f"missing; expected {describe(fields[missing].type)}") if missing else None
+
+
+def _deeper(path: str, key: str, form: inspect.StructType) -> str:
+    """Where in the mappings inside `form` a key of that name has its place; empty if nowhere."""
+    places = [place for place in _paths(path, form) if place.endswith(f".{key}")]
+    return f"; its place is {' or '.join(places[:3])}" if places else ""
+
+
+def _paths(path: str, form: inspect.Type) -> Iterator[str]:
+    """Every key of a form and of the mappings inside it."""
+    for member in form.types if isinstance(form, inspect.UnionType) else (form,):
+        if isinstance(member, inspect.StructType):
+            for field in member.fields:
+                here = join(path, field.encode_name)
+                yield here
+                yield from _paths(here, field.type)
 
 
 def _fault_of_union(path: str, value: Any, form: inspect.UnionType) -> BadInput | None:
