@@ -124,6 +124,38 @@ def test_an_adapter_on_nothing_is_refused() -> None:
     assert answer("EleutherAI/pythia-1b", adapter={"kind": "lora", "rank": 8}).model.trainable_params == 16 * 8 * (2048 + 3 * 2048)
 
 
+def test_targets_that_reach_nothing_are_named() -> None:
+    """A listed target without a layer gets no adapter, which a warning says; the others are counted."""
+    found = answer(adapter={"kind": "lora", "rank": 8, "targets": ["q_proj", "v_proj", "wi_0"]})
+    assert found.figures == answer(adapter=LORA).figures
+    assert [w for w in found.warnings if "wi_0 match no linear layer" in w]
+
+
+def test_a_target_may_be_the_end_of_a_path() -> None:
+    """As in peft, `self_attn.q_proj` takes every layer whose path ends so; `attn.q_proj` ends inside a component and takes none."""
+    assert answer(adapter={**LORA, "targets": ["self_attn.q_proj", "self_attn.v_proj"]}).figures == answer(adapter=LORA).figures
+    with pytest.raises(BadInput, match="match no linear layer"):
+        answer(adapter={**LORA, "targets": ["attn.q_proj"]})
+
+
+@pytest.mark.parametrize("key", ["quantize_moe_experts", "linearized_experts"])
+def test_llama_4s_experts_can_be_packed(key: str) -> None:
+    """Stacked experts stay 16-bit in a 4-bit base; packed on load, or made linear layers first, they take half a byte a number and their scales."""
+    job: dict[str, Any] = {
+        "framework": "axolotl",
+        "precision": "bf16-mixed",
+        "dtypes": {"weights": "bf16", "compute": "bf16"},
+        "quantization": {"format": "nf4", "kbit_prep": False},
+        "adapter": LORA,
+    }
+    scout = "meta-llama/Llama-4-Scout-17B-16E-Instruct"
+    plain, packed = (answer(scout, **job, extra=extra) for extra in ({}, {key: True}))
+    numbers = 48 * 16 * 3 * 5120 * 8192
+    scales = numbers // 64 * 4
+    saved = plain.figures["static.allocated"] - packed.figures["static.allocated"]
+    assert saved == pytest.approx(numbers * 2 - numbers // 2 - scales, rel=0.01)
+
+
 def test_an_unknown_kind_is_refused() -> None:
     """With what is answered."""
     with pytest.raises(Unsupported, match=r"xlora.*answered are"):

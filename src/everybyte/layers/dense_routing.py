@@ -5,7 +5,9 @@ from __future__ import annotations
 from everybyte.basics.dtypes import FP32
 from everybyte.basics.record import Record
 from everybyte.layers import ops
+from everybyte.layers.experts import packs_stacked, read_stacked
 from everybyte.layers.indexing import top_k, total
+from everybyte.layers.linear import linear
 from everybyte.layers.mlp import GatedMLP, activate
 from everybyte.layers.size import TOKENS, Dim, Dims
 from everybyte.layers.tape import Tape, Value
@@ -26,7 +28,7 @@ class DenselyRouted(Record, frozen=True):
         every: Dims = (Dim("E·n", self.experts, TOKENS.axes), x.dims[-1])
         scaled = ops.mul(t, ops.repeat(t, x, every), scores)
         with t.scope("experts", scaled):
-            routed = self._experts(t, scaled)
+            routed = self._apart(t, scaled) if t.setup.kernels.experts == "linears" else self._experts(t, scaled)
         with t.scope("shared_expert", routed):
             out = GatedMLP(self.hidden, self.ffn, self.activation).forward(t, x)
         return ops.add_(t, out, total(t, routed, x.dims))
@@ -50,5 +52,21 @@ class DenselyRouted(Record, frozen=True):
         return self._product(t, ops.mul(t, up, activate(t, gate, self.activation)), "down_proj", hidden)
 
     def _product(self, t: Tape, x: Value, leaf: str, out: Dim) -> Value:
-        weight = t.parameter(leaf, (Dim("E", self.experts), x.dims[-1], out), share=(self.top_k, self.experts))
-        return ops.matmul(t, x, weight, (x.dims[0], out))
+        packed = packs_stacked(t, leaf)
+        weight = t.parameter(leaf, (Dim("E", self.experts), x.dims[-1], out), share=(self.top_k, self.experts), packed=packed)
+        return ops.matmul(t, x, read_stacked(t, weight) if packed else weight, (x.dims[0], out))
+
+    def _apart(self, t: Tape, x: Value) -> Value:
+        """Linearised experts, one after the other, each over its own n rows; their results are stacked at the end
+        (axolotl monkeypatch/models/llama4/modeling.py)."""
+        hidden, width = x.dims[-1], Dim("f", self.ffn)
+        done = []
+        for index, mine in enumerate(ops.split(t, x, [(TOKENS, hidden)] * self.experts)):
+            gate = self._linear(t, mine, f"gate_projs.{index}", width)
+            up = self._linear(t, mine, f"up_projs.{index}", width)
+            done.append(self._linear(t, ops.mul(t, up, activate(t, gate, self.activation)), f"down_projs.{index}", hidden))
+        t.hold(*done)
+        return ops.cat(t, done, x.dims)
+
+    def _linear(self, t: Tape, x: Value, leaf: str, out: Dim) -> Value:
+        return linear(t, x, leaf, out, share=(self.top_k, self.experts))

@@ -71,6 +71,22 @@ def clamp(t: Tape, x: Value) -> Value:
     return ops.unary(t, "clamp", x, keeps="input")
 
 
+def packs_stacked(t: Tape, leaf: str) -> bool:
+    """Whether the weight `leaf`, three-dimensional with all experts in it, is in the packed format."""
+    packed = t.setup.packed
+    return packed is not None and packed.experts and packed.covers(t.name(leaf))
+
+
+def read_stacked(t: Tape, weight: Value) -> Value:
+    """A packed three-dimensional weight as the product reads it: a parametrisation dequantises all experts at once (bitsandbytes
+    nn/parametrize.py), unless the kernels multiply packed numbers."""
+    if t.setup.packed is not None and t.setup.packed.computes:
+        return weight
+    dense = t.new("dequantised", weight.dims, weight.dtype, False)
+    t.step("dequantise", (weight,), (dense,))
+    return dense
+
+
 class Experts(Record, frozen=True):
     """`count` experts of width `ffn` over inputs of width `hidden`; each token uses `top_k` of them."""
 
@@ -96,7 +112,7 @@ class Experts(Record, frozen=True):
 
     def forward(self, t: Tape, x: Value, weights: Value, chosen: Value) -> Value:
         """x (n, h), weights and positions (n, top_k) -> (n, h)."""
-        if self.looped or t.setup.kernels.experts == "loop":
+        if self.looped or t.setup.kernels.experts != "grouped":
             return self._loop(t, x, weights if self.looped else ops.cast(t, weights, x.dtype), chosen)
         return self._grouped(t, x, weights, chosen)
 
@@ -139,17 +155,14 @@ class Experts(Record, frozen=True):
         """One product for all experts, and the rows of its bias. It is no autocast operation: the input takes the type of the weight.
         `before`: the rows of the bias that had the same name."""
         count = Dim("E", self.count)
-        packed = t.setup.packed is not None and t.setup.packed.experts and t.setup.packed.covers(t.name(leaf))
+        packed = packs_stacked(t, leaf)
         weight = t.parameter(leaf, (count, out, x.dims[-1]), share=self.share, packed=packed)
         bias = None
         if self.bias:
             table = t.parameter(f"{leaf}_bias", (count, out), share=self.share)
             bias = rows(t, table, by_expert, (*x.dims[:-1], out))
-        if packed and t.setup.packed is not None and not t.setup.packed.computes:
-            # a parametrisation dequantises all experts when the weight is read (bitsandbytes nn/parametrize.py)
-            dense = t.new("dequantised", weight.dims, weight.dtype, False)
-            t.step("dequantise", (weight,), (dense,))
-            weight = dense
+        if packed:
+            weight = read_stacked(t, weight)
         x = ops.cast(t, x, weight.dtype)
         y = t.new("grouped_mm", (*x.dims[:-1], out), x.dtype, x.grad or weight.grad)
         t.step("grouped_mm", (x, weight, offsets), (y,), saved=([weight] if x.grad else []) + ([x] if weight.grad else []) + [offsets])

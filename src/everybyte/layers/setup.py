@@ -16,6 +16,8 @@ from everybyte.basics.dtypes import BF16, FP32, DType
 from everybyte.basics.record import Record
 
 AttentionKernel = Literal["eager", "sdpa", "flash"]
+ExpertsKernel = Literal["grouped", "loop", "linears"]
+"""grouped: one product over all experts of a stacked weight; loop: one expert after the other; linears: each is linear layers of its own too."""
 
 
 class Kernels(Record, frozen=True):
@@ -33,7 +35,7 @@ class Kernels(Record, frozen=True):
     chunks: int = 8
     """Parts of the tokens whose loss is worked out one after the other, where the loss does so."""
     lora: Literal["peft", "fused"] = "peft"
-    experts: Literal["grouped", "loop"] = "grouped"
+    experts: ExpertsKernel = "grouped"
     scan: Literal["eager", "fused"] = "eager"
     """State-space and linear-attention layers: plain operations as transformers writes them, or the kernels of mamba-ssm, causal-conv1d and fla."""
     repeat_kv: bool = False
@@ -52,7 +54,7 @@ class Adapter(Record, frozen=True):
     kind: str
     rank: int
     targets: tuple[str, ...]
-    """Last components of module names, such as `q_proj`; `*` for every linear layer but the head."""
+    """Ends of module paths, whole components as in peft: `q_proj`, `shared_expert.gate_proj`; `*` for every linear layer but the head."""
     dtype: DType = FP32
     dropout: float = 0.0
     options: tuple[tuple[str, int], ...] = ()
@@ -71,7 +73,9 @@ class Adapter(Record, frozen=True):
     def covers(self, place: str) -> bool:
         """Whether the linear layer at `place` (its path) has an adapter."""
         last = place.rsplit(".", 1)[-1]
-        return last in self.targets or place in self.targets or ("*" in self.targets and last not in ("lm_head", "embed_out", "score"))
+        if "*" in self.targets and last not in ("lm_head", "embed_out", "score"):
+            return True
+        return any(place == target or place.endswith(f".{target}") for target in self.targets)
 
 
 class Packed(Record, frozen=True):

@@ -15,8 +15,8 @@ from everybyte.job import Train
 from everybyte.layers.adapters import SIZES, WRITERS
 from everybyte.layers.network import Network
 from everybyte.layers.prompts import PROMPTS
-from everybyte.layers.setup import Adapter, Kernels, Setup
-from everybyte.models.count import declared, parts
+from everybyte.layers.setup import Adapter, ExpertsKernel, Kernels, Setup
+from everybyte.models.count import Declared, declared, parts
 from everybyte.rules.adapted import adapted
 from everybyte.rules.choices import Choices, versions
 
@@ -46,8 +46,9 @@ FEEDFORWARD = ("down_proj", "fc2", "dense_4h_to_h", "c_proj", "wo")
 """Layers whose input (IA)³ scales where the job names none (peft utils/constants.py)."""
 
 
-def adapter_of(train: Train, network: Network, framework: str, usual: Adapter, choices: Choices) -> Adapter | None:
-    """The adapter, or None where none is trained; `usual` has the framework's defaults. Raises Unsupported for a kind that is not known."""
+def adapter_of(train: Train, network: Network, framework: str, usual: Adapter, experts: ExpertsKernel, choices: Choices) -> Adapter | None:
+    """The adapter, or None where none is trained; `usual` has the framework's defaults, `experts` says whether they are linear
+    layers. Raises Unsupported for a kind that is not known."""
     given = train.adapter
     if given is None or given.kind == NORMS:
         return None
@@ -66,10 +67,15 @@ def adapter_of(train: Train, network: Network, framework: str, usual: Adapter, c
     if not isinstance(rate, int | float) or not 0 <= rate <= 1:
         raise BadInput("train.extra.lora_dropout", f"must be a rate from 0 to 1, not {rate!r}")
     found = Adapter(kind, given.rank or 0, targets, dtype(word, "train.adapter.dtype"), float(rate), _options(kind, extra, train), _feedforward(kind, extra))
-    found = _with_rank(found, given, network, framework, usual, choices)
-    if not trained_count(network, found):
+    found = _with_rank(found, given, network, framework, usual, experts, choices)
+    reached = adapter_names(network, found, experts)
+    if not reached:
         raise BadInput("train.adapter.targets", f"{', '.join(targets)} match no linear layer of this model; all-linear takes every one")
-    printed, ours = given.trainable_params, trained_count(network, found) if given.trainable_params and not given.modules_to_save else None
+    # peft too leaves out what it does not find as long as it finds one
+    missed = [target for target in targets if listed is not None and target != "*" and not any(f".{target}." in f".{name}" for name in reached)]
+    if missed and kind not in (*PROMPTS, "prefix"):
+        choices.warn(f"train.adapter.targets: {', '.join(missed)} match no linear layer of this model and get no adapter")
+    printed, ours = given.trainable_params, trained_count(network, found, experts) if given.trainable_params and not given.modules_to_save else None
     if ours is not None and ours != printed:
         choices.warn(f"train.adapter.trainable_params: the run printed {printed:,}; these adapters on this model have {ours:,}")
     return found
@@ -103,12 +109,12 @@ def _feedforward(kind: str, extra: dict[str, Any]) -> tuple[str, ...]:
     return tuple(map(str, listed)) if isinstance(listed, list | tuple) else FEEDFORWARD
 
 
-def _with_rank(adapter: Adapter, given: Given, network: Network, framework: str, usual: Adapter, choices: Choices) -> Adapter:
+def _with_rank(adapter: Adapter, given: Given, network: Network, framework: str, usual: Adapter, experts: ExpertsKernel, choices: Choices) -> Adapter:
     """The rank: given, or what the printed number of trained parameters says, or the default of the kind."""
     if given.rank is None and given.trainable_params and adapter.kind not in (*PROMPTS, "prefix"):
-        one = trained_count(network, replace(adapter, rank=1))
+        one = trained_count(network, replace(adapter, rank=1), experts)
         rank, rest = divmod(given.trainable_params, max(one, 1))
-        if rank and not rest and one != trained_count(network, replace(adapter, rank=2)):
+        if rank and not rest and one != trained_count(network, replace(adapter, rank=2), experts):
             choices.note("train.adapter.rank", rank, inferred("train.adapter.trainable_params"))
             return replace(adapter, rank=rank)
     if adapter.kind in WITHOUT_RANK:
@@ -116,11 +122,19 @@ def _with_rank(adapter: Adapter, given: Given, network: Network, framework: str,
     return replace(adapter, rank=choices.pick("train.adapter.rank", given.rank, RANKS.get(adapter.kind, usual.rank), default_of(framework)))
 
 
-def trained_count(network: Network, adapter: Adapter) -> int:
+def trained_count(network: Network, adapter: Adapter, experts: ExpertsKernel) -> int:
     """Numbers that an adapter trains on a network."""
-    setup = Setup(trainable=(), adapter=adapter, kernels=Kernels(loss="logits"))
-    rows = declared(adapted(network, setup), setup)
-    return sum(row.copies * row.parameter.numel for row in rows if row.parameter.trainable)
+    return sum(row.copies * row.parameter.numel for row in _trained(network, adapter, experts))
+
+
+def adapter_names(network: Network, adapter: Adapter, experts: ExpertsKernel) -> list[str]:
+    """Names of an adapter's parameters inside their blocks, such as `self_attn.q_proj.lora_A.weight`."""
+    return [row.parameter.name for row in _trained(network, adapter, experts)]
+
+
+def _trained(network: Network, adapter: Adapter, experts: ExpertsKernel) -> list[Declared]:
+    setup = Setup(trainable=(), adapter=adapter, kernels=Kernels(loss="logits", experts=experts))
+    return [row for row in declared(adapted(network, setup), setup) if row.parameter.trainable]
 
 
 def trainable_of(train: Train) -> tuple[str, ...]:

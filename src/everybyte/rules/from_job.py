@@ -16,7 +16,7 @@ from everybyte.job import Optimizer, Train
 from everybyte.layers.network import Network
 from everybyte.layers.prompts import virtual_tokens
 from everybyte.layers.replay import Recompute
-from everybyte.layers.setup import Adapter, AttentionKernel, Kernels, Packed, Setup
+from everybyte.layers.setup import Adapter, AttentionKernel, ExpertsKernel, Kernels, Packed, Setup
 from everybyte.layers.size import Batch
 from everybyte.rules.adapter_from_job import adapter_of, frozen_of, prepared_types, trainable_of
 from everybyte.rules.cache import passes_window
@@ -66,7 +66,7 @@ def recipe_of(train: Train, network: Network, defaults: Defaults, choices: Choic
     refuse_distributed(train)
     mind_unused(train, defaults, choices)
     weights, compute, master, gradient, state = precision_of(train, defaults, choices)
-    adapter = adapter_of(train, network, defaults.framework, defaults.adapter, choices)
+    adapter = adapter_of(train, network, defaults.framework, defaults.adapter, experts_of(train, defaults), choices)
     packed = packed_of(train, defaults, choices)
     if packed is not None and train.adapter is None:
         raise BadInput("train.quantization", "packed weights cannot be trained: give an adapter (train.adapter), or leave the quantization out")
@@ -175,12 +175,14 @@ def packed_of(train: Train, defaults: Defaults, choices: Choices) -> Packed | No
     # routers of mixtures are plain nn.Linear modules: bitsandbytes packs them, GPTQ and AWQ checkpoints leave them out
     skip = (*defaults.packed_skip, *((".gate", ".router", "shared_expert_gate") if given.format in ("gptq", "awq") else ()))
     extra = train.extra or {}
-    experts = any(bool(extra.get(key)) for key in PACKED_EXPERTS)
+    experts = bool(extra.get(PACKED_EXPERTS))
     return Packed(given.format, skip, group, double=bool(double), bits=given.bits or 4, experts=experts)
 
 
-PACKED_EXPERTS = ("quantize_moe_experts", "linearized_experts")
-"""Keys of train.extra (axolotl's) by which the joined experts of transformers 5, which are no linear layers, are packed too."""
+PACKED_EXPERTS = "quantize_moe_experts"
+"""Key of train.extra (axolotl's) by which the joined experts of transformers 5, which are no linear layers, are packed too."""
+LINEAR_EXPERTS = "linearized_experts"
+"""Key of train.extra (axolotl's llama4_linearized_experts) that makes every expert linear layers of its own."""
 
 
 def kernels_of(train: Train, defaults: Defaults, choices: Choices) -> Kernels:
@@ -188,10 +190,15 @@ def kernels_of(train: Train, defaults: Defaults, choices: Choices) -> Kernels:
     word = choices.pick("train.attention", train.attention, defaults.attention, default_of(defaults.framework))
     if word not in ATTENTION:
         raise Unsupported("train.attention", f"{word!r} is not answered by {defaults.framework} yet; answered are {', '.join(ATTENTION)}")
-    chosen: dict[str, Any] = {"attention": ATTENTION[word], "loss": defaults.loss(train, choices)}
+    chosen: dict[str, Any] = {"attention": ATTENTION[word], "loss": defaults.loss(train, choices), "experts": experts_of(train, defaults)}
     for name in train.kernels or ():
         chosen.update(KERNELS.get(name, {}))
     return replace(defaults.kernels, **chosen)
+
+
+def experts_of(train: Train, defaults: Defaults) -> ExpertsKernel:
+    """How the experts of a layer are run."""
+    return "linears" if (train.extra or {}).get(LINEAR_EXPERTS) else defaults.kernels.experts
 
 
 KERNELS: dict[str, dict[str, str]] = {

@@ -68,7 +68,7 @@ def outline(network: Network, trainable: int) -> Outline:
 
 def trainable_params(train: Train, network: Network, choices: Choices) -> int:
     """Parameters that get a gradient: those of the adapter, if there is one."""
-    adapter = adapter_of(train, network, DEFAULTS.framework, DEFAULTS.adapter, choices)
+    adapter = adapter_of(train, network, DEFAULTS.framework, DEFAULTS.adapter, DEFAULTS.kernels.experts, choices)
     if adapter is None:
         return parameter_count(network)
     setup = Setup(trainable=(), adapter=adapter)
