@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -288,3 +289,16 @@ def test_every_command_takes_json() -> None:
         command = group.get_command(None, name)  # type: ignore[arg-type]
         assert command is not None
         assert any("--json" in parameter.opts for parameter in command.params), name
+
+
+@pytest.mark.parametrize("command", [[], ["train"], ["serve"]])
+def test_examples_in_the_help_are_answered(command: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever copies a line of the help that needs no file gets an answer, not a refusal."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    run([*command, "--help"])
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    examples = [line for line in lines if line.startswith(("everybyte train m", "everybyte train Q", "everybyte serve m", "everybyte serve Q"))]
+    assert len(examples) >= 2
+    for example in examples:
+        assert run(shlex.split(example)[1:]) in (0, 1), example

@@ -79,3 +79,30 @@ class Ones(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
         """Ones."""
         return torch.ones(ctx.shape, dtype=ctx.dtype)
+
+
+def block_peaks(model: torch.nn.Module, block: torch.nn.Module, ids: torch.Tensor, *, amp: bool = False) -> tuple[Peak, Peak, int]:
+    """Peaks of a block's forward and backward, beside its weights and its input, with what `model` gives it for `ids`; bytes of the input."""
+    caught: dict[str, Any] = {}
+    hook = block.register_forward_pre_hook(lambda _, args, kwargs: caught.update(args=args, kwargs=kwargs), with_kwargs=True)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp):
+        model(input_ids=ids, use_cache=False)
+    hook.remove()
+    args, kwargs = list(caught["args"]), dict(caught["kwargs"])
+    given = args.pop(0) if args else kwargs.pop("hidden_states")
+    for counted in (False, True):
+        # a leaf's cast would be kept by autocast, so the input is the result of something; the first round warms kernels up
+        x = given.detach().clone().requires_grad_().clone()
+
+        def forward(x: torch.Tensor = x) -> torch.Tensor:
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp):
+                out = block(x, *args, **kwargs)
+            return out[0] if isinstance(out, tuple) else out
+
+        up, out = peak_of(forward)
+        loss = Ones.apply(out)
+        del out
+        down, _ = peak_of(loss.backward, up.left - x.numel() * x.element_size())
+        if not counted:
+            block.zero_grad(set_to_none=True)
+    return up, down, x.numel() * x.element_size()

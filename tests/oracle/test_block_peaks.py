@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from allocations import Ones, Peak, peak_of
+from allocations import Peak, block_peaks
 from decoders import FAMILIES, VOCAB, Shape, config_of, model_of, network_of, shape_for
 
 from everybyte.basics.dtypes import BF16, FP32
@@ -26,29 +24,7 @@ def run(family: str, shape: Shape, attention: str, amp: bool) -> tuple[Peak, Pea
     """Peaks of forward and backward of the first block, beside its weights and its input; bytes of the input."""
     model = model_of(config_of(family, shape, 1, attention), torch.float32 if amp else torch.bfloat16)
     block = next(module for module in model.modules() if isinstance(module, torch.nn.ModuleList) and len(module) == 1)[0]
-    caught: dict[str, Any] = {}
-    hook = block.register_forward_pre_hook(lambda _, args, kwargs: caught.update(args=args, kwargs=kwargs), with_kwargs=True)
-    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp):
-        model(input_ids=torch.randint(3, VOCAB, shape[:2]), use_cache=False)
-    hook.remove()
-    args, kwargs = list(caught["args"]), dict(caught["kwargs"])
-    given = args.pop(0) if args else kwargs.pop("hidden_states")
-    for counted in (False, True):
-        # a leaf's cast would be kept by autocast, so the input is the result of something; the first round warms kernels up
-        x = given.detach().clone().requires_grad_().clone()
-
-        def forward(x: torch.Tensor = x) -> torch.Tensor:
-            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp):
-                out = block(x, *args, **kwargs)
-            return out[0] if isinstance(out, tuple) else out
-
-        up, out = peak_of(forward)
-        loss = Ones.apply(out)
-        del out
-        down, _ = peak_of(loss.backward, up.left - x.numel() * x.element_size())
-        if not counted:
-            block.zero_grad(set_to_none=True)
-    return up, down, x.numel() * x.element_size()
+    return block_peaks(model, block, torch.randint(3, VOCAB, shape[:2]), amp=amp)
 
 
 def ours(family: str, shape: Shape, attention: str, amp: bool) -> tuple[int, int]:

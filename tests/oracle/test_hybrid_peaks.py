@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from allocations import Ones, Peak, peak_of
+from allocations import Peak, block_peaks
 from hybrids import CASES, config_of, model_of
 
 from everybyte.basics.dtypes import BF16
@@ -29,26 +27,7 @@ def run(name: str, s: int) -> tuple[Peak, Peak]:
     torch.manual_seed(0)
     model = model_of(config_of(name, 1, attn_implementation="eager"))
     block = next(module for module in model.modules() if isinstance(module, torch.nn.ModuleList) and len(module) == 1)[0].train()
-    caught: dict[str, Any] = {}
-    hook = block.register_forward_pre_hook(lambda _, args, kwargs: caught.update(args=args, kwargs=kwargs), with_kwargs=True)
-    with torch.no_grad():
-        model(input_ids=torch.randint(3, 500, (B, s)), use_cache=False)
-    hook.remove()
-    args, kwargs = list(caught["args"]), dict(caught["kwargs"])
-    given = args.pop(0) if args else kwargs.pop("hidden_states")
-    for counted in (False, True):
-        x = given.detach().clone().requires_grad_().clone()
-
-        def forward(x: torch.Tensor = x) -> torch.Tensor:
-            out = block(x, *args, **kwargs)
-            return out[0] if isinstance(out, tuple) else out
-
-        up, out = peak_of(forward)
-        loss = Ones.apply(out)
-        del out
-        down, _ = peak_of(loss.backward, up.left - x.numel() * x.element_size())
-        if not counted:
-            block.zero_grad(set_to_none=True)
+    up, down, _ = block_peaks(model, block, torch.randint(3, 500, (B, s)))
     return up, down
 
 

@@ -22,6 +22,6 @@ def command(model: str, **options: object) -> int:
     \b
     everybyte train meta-llama/Meta-Llama-3.1-8B --gpu rtx-4090 --seq-len 2048 --micro-batch 1 --qlora 16
     everybyte train Qwen/Qwen2.5-7B --gpu h100-80gb --precision bf16-mixed --recompute full --save job.yaml
-    everybyte train meta-llama/Llama-2-70b-hf --gpu a100-80gb --gpus 64 --framework megatron --tp 8 --pp 4
+    everybyte train meta-llama/Llama-3.2-1B --gpu rtx-4090 --framework torchtune --micro-batch 2 --seq-len 4096 --recompute full
     """  # noqa: D301  # \\b is click's mark for lines that stay as they are
     return answer_flags("train", model, TRAIN, options)

@@ -75,6 +75,13 @@ def feed_forward(t: Tape, x: Value, leaf: str, width: int, activation: str = "ge
         return linear(t, inner, "net.2", Dim("h", width), bias=True)
 
 
+def modulated_norm(t: Tape, x: Value, temb: Value, leaf: str, count: int, scale: int = 1, shift: int = 0) -> tuple[list[Value], Value]:
+    """The `count` parts that the condition asks for, and the norm of x scaled and shifted by two of them."""
+    parts = modulation(t, temb, leaf, x.dims[-1].size, count)
+    with t.scope(leaf):
+        return parts, modulated(t, plain_norm(t, x), parts[scale], parts[shift])
+
+
 class DoubleBlock(Record, frozen=True):
     """Image and text streams with their own modulation and feed-forward, joined in attention."""
 
@@ -85,12 +92,8 @@ class DoubleBlock(Record, frozen=True):
         width = self.attention.width
         temb = condition(t, width, x)
         image, text = streams(t, x, width)
-        asked = modulation(t, temb, "norm1", width, 6)
-        with t.scope("norm1"):
-            ours = modulated(t, plain_norm(t, image), asked[1], asked[0])
-        wanted = modulation(t, temb, "norm1_context", width, 6)
-        with t.scope("norm1_context"):
-            theirs = modulated(t, plain_norm(t, text), wanted[1], wanted[0])
+        asked, ours = modulated_norm(t, image, temb, "norm1", 6)
+        wanted, theirs = modulated_norm(t, text, temb, "norm1_context", 6)
         with t.scope("attn", ours, theirs):
             left, right = self.attention.forward(t, ours, theirs)
         assert right is not None  # a double block carries the text on
@@ -116,12 +119,8 @@ class LastDoubleBlock(Record, frozen=True):
         width = self.attention.width
         temb = condition(t, width, x)
         image, text = streams(t, x, width)
-        asked = modulation(t, temb, "norm1", width, 6)
-        with t.scope("norm1"):
-            ours = modulated(t, plain_norm(t, image), asked[1], asked[0])
-        wanted = modulation(t, temb, "norm1_context", width, 2)
-        with t.scope("norm1_context"):
-            theirs = modulated(t, plain_norm(t, text), wanted[0], wanted[1])
+        asked, ours = modulated_norm(t, image, temb, "norm1", 6)
+        _, theirs = modulated_norm(t, text, temb, "norm1_context", 2, scale=0, shift=1)
         with t.scope("attn", ours, theirs):
             left, _ = self.attention.forward(t, ours, theirs)
         image = gated(t, image, asked[2], left)

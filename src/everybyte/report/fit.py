@@ -28,7 +28,7 @@ def show_fit(console: Console, result: FitResult, unit: str = "GiB") -> None:
         console.print(Text(f"  not every {side} value fits: {shown} {'do' if len(result.holes) > 1 else 'does'} not", style="yellow"))
     for warning in result.answer.warnings if result.answer is not None else ():
         console.print(Text(f"  {warning}", style="yellow"), soft_wrap=True)
-    console.print(Text(f"  {result.tried} values tried", style="dim"))
+    console.print(Text(f"  {result.tried} value{'s' if result.tried != 1 else ''} tried", style="dim"))
 
 
 def _verdict(result: FitResult) -> Text:
