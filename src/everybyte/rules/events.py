@@ -10,9 +10,9 @@ from everybyte.basics.units import MiB
 from everybyte.layers.replay import Event as Change
 from everybyte.layers.size import Point
 from everybyte.layers.tape import Parameter, Storage
-from everybyte.models.count import tensors
+from everybyte.rules.layout import Moment
 from everybyte.rules.overhead import cublas_workspace
-from everybyte.rules.static import shape, tensor_bytes, trained
+from everybyte.rules.static import shape, tensor_bytes
 from everybyte.rules.step import Segment
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Event = tuple[int, int]
 """(key, bytes): bytes above zero allocate under the key, zero frees it."""
+PASSING = "gathered/"
+"""Ids of what is made anew for every layer, though it has the same size in the next."""
 EMPTY_CACHE: Event = (0, 0)
 """torch.cuda.empty_cache(): no tensor has the key 0."""
 
@@ -30,14 +32,17 @@ class Script:
     def __init__(self, training: Training) -> None:
         self.training = training
         self.course = training.course
+        self.tensors = training.layout.tensors(training.network, training.recipe.setup)
         self.next_key = 0
         self.gradients: list[int] = []
         self.outlived: list[int] = []
         """What the graph of the last micro-batch still holds."""
+        self.beside: dict[str, tuple[int, int]] = {}
+        """What the layout has beside the layer that runs: id -> (key, bytes)."""
         self.waiting_handles = training.recipe.handles
         """cuBLAS handles without a workspace yet: forward's thread asks at its first product, autograd's at its own."""
         row = self.course.row
-        self.parts = [_part(segment, self.course.points[segment.tower], first=not index) for index, segment in enumerate(row)]
+        self.parts = [_part(segment, self.course.points[segment.tower], index) for index, segment in enumerate(row)]
 
     def _make(self, nbytes: int) -> Event:
         self.next_key += 1
@@ -46,11 +51,15 @@ class Script:
     def load(self) -> Iterator[Event]:
         """The weights, one tensor after the other, workspaces and whatever lives from the start."""
         setup = self.training.recipe.setup
-        for parameter in tensors(self.training.network, setup):
+        for parameter in self.tensors:
             yield self._make(tensor_bytes(parameter, setup))
         for line in self.training.static():
-            if line.category in ("input", "unknown", "temporary"):
+            if line.category in ("input", "unknown", "temporary", "comm_buffer"):
                 yield self._make(line.bytes)
+        for segment, micro_batches in zip(self.course.row, self.course.waiting, strict=True):
+            point = self.course.points[segment.tower]
+            for _ in range(micro_batches * segment.copies):
+                yield from (self._make(s.size.at(point)) for s in segment.tally.kept)
 
     def _workspace(self, handles_left: int) -> Iterator[Event]:
         """The workspace of a cuBLAS handle that multiplies for the first time. It stays, in the middle of whatever is cached then."""
@@ -78,7 +87,7 @@ class Script:
 
     def _trained(self) -> list[Parameter]:
         """The trained tensors in the order of the modules."""
-        return [p for p in tensors(self.training.network, self.training.recipe.setup) if p.trainable and not p.buffer]
+        return [p for p in self.tensors if p.trainable and not p.buffer]
 
     def step_temporaries(self) -> Iterator[Event]:
         """Temporaries of the step, freed together: a multi-tensor step makes one beside each trained tensor, a loop one for the largest."""
@@ -88,7 +97,7 @@ class Script:
             return
         made = [self._make(total)]
         if recipe.optimizer.impl == "foreach":
-            scale = total / trained(self.training.network, recipe.setup, recipe.gradient, recipe.stepped).weight_bytes
+            scale = total / self.training.layout.trained(self.training.network, recipe.setup, recipe.gradient, recipe.stepped).weight_bytes
             kinds = ((recipe.stepped or p.dtype, p.numel // p.count) for p in self._trained())
             made = [self._make(int(scale * kind.nbytes(numel))) for kind, numel in kinds]
         yield from made
@@ -102,8 +111,22 @@ class Script:
             for slot in part.cached:
                 yield keys[slot], 0
         yield from self._backward(done)
+        yield from self._switch({})
         if not self.course.recipe.graph_outlives:
             yield from self._free_outlived()
+
+    def _switch(self, lines: dict[str, int]) -> Iterator[Event]:
+        """Frees what the layout had beside the last layer and makes what it has beside the next one; what both have (a root unit) stays."""
+        for name in [name for name, (_, size) in self.beside.items() if lines.get(name) != size or name.startswith(PASSING)]:
+            yield self.beside.pop(name)[0], 0
+        for name, size in lines.items():
+            if name not in self.beside:
+                event = self._make(size)
+                self.beside[name] = event
+                yield event
+
+    def _beside(self, index: int, moment: Moment) -> Iterator[Event]:
+        yield from self._switch({line.id: line.bytes for line in self.course.layout.beside(self.course, index, moment)})
 
     def _free_outlived(self) -> Iterator[Event]:
         yield from ((key, 0) for key in self.outlived)
@@ -118,6 +141,7 @@ class Script:
             if index == len(self.parts) - 1:
                 yield from self._free_outlived()
             for _ in range(part.copies):
+                yield from self._beside(index, "forward")
                 keys = self._keys(part, flowing)
                 yield from self._play(part.forward, keys, part.forward_product, recipe.handles - 1)
                 flowing, keeps = keys[part.end] if part.end >= 0 else 0, part.keeps_end
@@ -143,13 +167,27 @@ class Script:
             elif part.incoming >= 0:
                 # a network without a head: the caller makes the gradient of its output
                 yield keys[part.incoming], part.incoming_bytes
+            yield from self._beside(part.index, "backward")
             yield from ((keys[slot], size) for slot, size in part.offloaded)
             yield from self._play(part.backward, keys, part.backward_product, 0)
-            self.gradients += [keys[slot] for slot in part.gradients]
+            yield from self._leave_gradients(part.index, [keys[slot] for slot in part.gradients])
             self.outlived += [keys[slot] for slot in part.lingering]
             gradient = keys[part.outgoing] if part.outgoing >= 0 else 0
         if gradient:
             yield gradient, 0
+
+    def _leave_gradients(self, index: int, made: list[int]) -> Iterator[Event]:
+        """The gradients that a layer's backward has made stay, or what this rank holds of them takes their place."""
+        left = self.course.gradients[index]
+        if left == self.course.row[index].tally.weight_gradients.at(self.course.point) or not self.course.layout.by_unit:
+            self.gradients += made
+            return
+        yield from self._beside(index, "reduce")
+        yield from ((key, 0) for key in made)
+        if left:
+            event = self._make(left)
+            self.gradients.append(event[0])
+            yield event
 
     @staticmethod
     def _offload(part: _Part, keys: list[int]) -> Iterator[Event]:
@@ -210,6 +248,8 @@ class _Part(Record, frozen=True):
     """What waits in host memory: slots and bytes."""
     lingering: tuple[int, ...]
     """What backward does not free."""
+    index: int
+    """Of the segment."""
 
 
 class _Numbering:
@@ -241,10 +281,10 @@ class _Numbering:
         return out, place
 
 
-def _part(segment: Segment, point: Point, *, first: bool) -> _Part:
+def _part(segment: Segment, point: Point, index: int) -> _Part:
     """Numbers the storages of a segment. Its input and the gradient of its output exist already, but for the first input."""
     tally, numbering = segment.tally, _Numbering(point)
-    if not first:
+    if index:
         numbering.alive.add(tally.start)
     forward, forward_product = numbering.rows(tally.forward_events, tally.forward_gemm)
     end = numbering.slot(tally.end) if tally.end in numbering.alive else -1
@@ -261,7 +301,7 @@ def _part(segment: Segment, point: Point, *, first: bool) -> _Part:
     return _Part(
         segment.copies, len(numbering.slots), forward, backward, forward_product, backward_product, start, end, incoming,
         0 if tally.incoming is None else tally.incoming.size.at(point), outgoing, cached, gradients, tally.end in tally.kept, offloaded,
-        lingering,
+        lingering, index,
     )  # fmt: skip
 
 

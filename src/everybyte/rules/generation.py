@@ -15,6 +15,7 @@ from everybyte.ledger.entry import Phase
 from everybyte.ledger.ledger import Ledger
 from everybyte.models.count import tensors
 from everybyte.rules.cache import Format, cache_lines
+from everybyte.rules.layout import WHOLE
 from everybyte.rules.overhead import workspace_line
 from everybyte.rules.recipe import Recipe
 from everybyte.rules.static import tensor_bytes, weight_lines
@@ -38,7 +39,7 @@ class Generation(Record, frozen=True):
         batch = self.prompt
         size = 8 * batch.b * batch.s
         ids = Line("input/ids", "input", size, plain("8·b·s", b=batch.b, s=batch.s), "token ids, int64")
-        return [*weight_lines(self.network, self.setup), workspace_line(self.compute_capability, 1), ids]
+        return [*weight_lines(self.network, self.setup, WHOLE), workspace_line(self.compute_capability, 1), ids]
 
     def course(self, phase: str) -> Course:
         """The forward pass of a phase."""

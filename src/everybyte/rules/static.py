@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, lru_cache, partial
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from everybyte.basics.dtypes import DType
 from everybyte.basics.units import MiB, round_up
@@ -47,18 +47,35 @@ class Group(NamedTuple):
     """Sizes of the piece by their letters."""
 
     @property
+    def part(self) -> str:
+        """The piece of the network: `layers.0-31`."""
+        return self.place.partition("/")[0]
+
+    @property
     def trained(self) -> tuple[Parameter, ...]:
         """The members that get a gradient."""
         return tuple(p for p in self.members if p.trainable and not p.buffer)
 
 
+class Share(Protocol):
+    """What of the parameters one rank holds (`rules.layout` has them)."""
+
+    def __hash__(self) -> int:
+        """Equal shares give the same rows, which are worked out once."""
+        ...
+
+    def local(self, whole: tuple[Group, ...], setup: Setup) -> tuple[Group, ...]:
+        """The groups as they lie on this rank."""
+        ...
+
+
 @lru_cache(maxsize=256)
-def groups(network: Network, setup: Setup) -> tuple[Group, ...]:
-    """The network's parameters by piece and module, adapters apart."""
+def groups(network: Network, setup: Setup, share: Share) -> tuple[Group, ...]:
+    """The network's parameters by piece and module, adapters apart, as they lie on one rank."""
     found: dict[tuple[str, int], list[Declared]] = {}
     for row in declared(network, setup):
         found.setdefault((f"{row.part}/{_module(row)}", row.copies), []).append(row)
-    return tuple(Group(place, copies, tuple(row.parameter for row in rows), rows[0].letters) for (place, copies), rows in found.items())
+    return share.local(tuple(Group(place, copies, tuple(row.parameter for row in rows), rows[0].letters) for (place, copies), rows in found.items()), setup)
 
 
 def _module(row: Declared) -> str:
@@ -93,11 +110,11 @@ def shape(parameter: Parameter) -> Shape:
 
 
 @lru_cache(maxsize=256)
-def weight_lines(network: Network, setup: Setup) -> tuple[Line, ...]:
+def weight_lines(network: Network, setup: Setup, share: Share) -> tuple[Line, ...]:
     """Weights and buffers, one line a module."""
     packed = f"; packed: {FORMATS[setup.packed.format].citation}" if setup.packed is not None else ""
     lines = []
-    for group in groups(network, setup):
+    for group in groups(network, setup, share):
         size = group.copies * sum(tensor_bytes(p, setup) * p.count for p in group.members)
         exact = group.copies * sum(_stored_bytes(p, setup) * p.count for p in group.members)
         name = "adapters" if group.members[0].adapter else "weights"
@@ -124,31 +141,29 @@ class Trained(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def trained(network: Network, setup: Setup, gradient: DType | None, stepped: DType | None) -> Trained:
+def trained(network: Network, setup: Setup, gradient: DType | None, stepped: DType | None, share: Share) -> Trained:
     """Totals over the trained parameters. `stepped`: type of the tensors that the optimizer steps (a master copy), None for the weights' own."""
     numel = weights = gradients = largest_gradient = 0
     parts: dict[str, tuple[int, list[Tensor]]] = {}
-    for row in declared(network, setup):
-        p = row.parameter
-        if not p.trainable or p.buffer:
-            continue
-        one = elements(p.dims)[0]
-        kind = stepped or p.dtype
-        copies = row.copies * p.count
-        numel += one * copies
-        weights += round_up(kind.nbytes(one), 512) * copies
-        gradients += round_up((gradient or p.dtype).nbytes(one), 512) * copies
-        parts.setdefault(row.part, (row.copies, []))[1].extend([Tensor(shape(p), kind, p.name)] * min(p.count, 2))
-        largest_gradient = max(largest_gradient, round_up((gradient or p.dtype).nbytes(one), 512))
+    for group in groups(network, setup, share):
+        for p in group.trained:
+            one = elements(p.dims)[0]
+            kind = stepped or p.dtype
+            copies = group.copies * p.count
+            numel += one * copies
+            weights += round_up(kind.nbytes(one), 512) * copies
+            gradients += round_up((gradient or p.dtype).nbytes(one), 512) * copies
+            parts.setdefault(group.part, (group.copies, []))[1].extend([Tensor(shape(p), kind, p.name)] * min(p.count, 2))
+            largest_gradient = max(largest_gradient, round_up((gradient or p.dtype).nbytes(one), 512))
     order = tuple(tensor for copies, tensors in parts.values() for tensor in tensors * min(copies, 2))
     return Trained(numel, weights, gradients, largest_gradient, order)
 
 
 @lru_cache(maxsize=256)
-def state_lines(network: Network, setup: Setup, plan: OptimizerPlan) -> tuple[Line, ...]:
+def state_lines(network: Network, setup: Setup, plan: OptimizerPlan, share: Share) -> tuple[Line, ...]:
     """Optimizer states and master copies, one line a module."""
     lines = []
-    for group in groups(network, setup):
+    for group in groups(network, setup, share):
         members = group.trained
         place = group.place.removesuffix("/adapters")
         size, rounding = _rounded(group, lambda p: plan.state_tensors(shape(p), p.dtype, p.name))
@@ -164,10 +179,10 @@ def state_lines(network: Network, setup: Setup, plan: OptimizerPlan) -> tuple[Li
 
 
 @lru_cache(maxsize=256)
-def gradient_lines(network: Network, setup: Setup, gradient: DType | None) -> tuple[Line, ...]:
+def gradient_lines(network: Network, setup: Setup, gradient: DType | None, share: Share) -> tuple[Line, ...]:
     """Gradients of all trained parameters, one line a module."""
     lines = []
-    for group in groups(network, setup):
+    for group in groups(network, setup, share):
         size, rounding = _rounded(group, _numbers_of(gradient))
         if size:
             text = partial(gradients_text, group.trained, gradient, group.copies, rounding, group.letters)

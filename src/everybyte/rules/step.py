@@ -17,9 +17,10 @@ from everybyte.layers.replay import Instant, Recompute, Tally
 from everybyte.layers.setup import Setup
 from everybyte.layers.size import TOKENS, Batch, Point
 from everybyte.layers.tape import Role, Storage
-from everybyte.ledger.build import Line, Text
+from everybyte.ledger.build import Line, Text, plain, repeated
 from everybyte.ledger.entry import Category
 from everybyte.models.count import Part, parts
+from everybyte.rules.layout import WHOLE, Layout, Moment
 from everybyte.rules.recipe import GradientsLive, Recipe, RecomputePlan
 from everybyte.rules.texts import group, storages_text
 
@@ -33,6 +34,8 @@ class Segment(Record, frozen=True):
     label: str
     copies: int
     tally: Tally
+    part: str = ""
+    """The piece of the network that it is, or is some copies of."""
     tower: str = ""
     keeps_gradients: bool = True
     """Its weights' gradients stay until the step; else each is used up at once, or counted elsewhere."""
@@ -71,7 +74,7 @@ def segments(network: Network, setup: Setup, recompute: RecomputePlan, stream: D
         for label, count, mode in _modes(part.label, part.copies, recompute if is_block else RecomputePlan()):
             flow = _append(
                 found, part.layer, setup.of_blocks(part.path), part.dims, flow, (label, count), mode, keeps,
-                is_last=is_head and trains, is_batch=is_batch, offloads=recompute.in_flight is not None, tower=part.tower,
+                is_last=is_head and trains, is_batch=is_batch, offloads=recompute.in_flight is not None, part=part,
             )  # fmt: skip
         if part.label == "embed" and setup.input_grads:
             flow = flow._replace(grad=trains)
@@ -109,7 +112,7 @@ def _append(
     is_last: bool,
     is_batch: bool,
     offloads: bool,
-    tower: str,
+    part: Part,
 ) -> Flow:
     """Adds a run; where the first layer changes the type of the hidden states or whether they need a gradient, the others start from that."""
     label, left = run
@@ -122,7 +125,7 @@ def _append(
         if first is not None:
             label = f"{name}.{first}" if count == 1 else f"{name}.{first}-{first + count - 1}"
             first += count
-        found.append(Segment(label, count, written.tally, tower, keeps, offloads and mode != "none"))
+        found.append(Segment(label, count, written.tally, part.label, part.tower, keeps, offloads and mode != "none"))
         flow, left, is_batch = after, left - count, False
     return flow
 
@@ -136,15 +139,24 @@ class Summit(Record, frozen=True):
     before: int
     """How many copies of that segment ran before."""
     instant: Instant
-    backward: bool
+    moment: Moment
+
+    @property
+    def backward(self) -> bool:
+        """Whether forward is done."""
+        return self.moment != "forward"
+
+
+Waiting = tuple[tuple[str, int], ...]
+"""(piece of the network, micro-batches): kept tensors that are alive beside those of the micro-batch that runs, in a pipeline."""
 
 
 class Course:
-    """A step of one recipe: the summits of its phases."""
+    """A step of one recipe on one rank: the summits of its phases."""
 
-    def __init__(self, network: Network, recipe: Recipe) -> None:
-        self.recipe = recipe
-        self.row = segments(network, recipe.setup, recipe.recompute, recipe.stream, recipe.gradients_live)
+    def __init__(self, network: Network, recipe: Recipe, layout: Layout = WHOLE, waiting: Waiting = ()) -> None:
+        self.network, self.recipe, self.layout = network, recipe, layout
+        self.row = segments(network, recipe.setup, recipe.recompute, recipe.stream, "backward" if layout.by_unit else recipe.gradients_live)
         self.points = {"": Point(recipe.batch)}
         for tower in network.towers:
             items = recipe.images or recipe.batch.b
@@ -153,8 +165,20 @@ class Course:
         self.point = self.points[""]
         self.kept = [s.tally.kept_size.at(self.points[s.tower]) for s in self.row]
         self.cached = [s.tally.cached_size.at(self.points[s.tower]) for s in self.row]
-        self.gradients = [s.tally.weight_gradients.at(self.point) if s.keeps_gradients else 0 for s in self.row]
+        self.gradients = [layout.gradient_left(self, index) for index in range(len(self.row))]
         self.lingering = [s.tally.lingering_size.at(self.points[s.tower]) for s in self.row]
+        self.left = [sum(line.bytes for line in layout.left(self, index)) for index in range(len(self.row))]
+        in_flight = dict(waiting)
+        self.waiting = [in_flight.get(s.part, 0) for s in self.row]
+        self.waiting_bytes = sum(n * s.copies * kept for n, s, kept in zip(self.waiting, self.row, self.kept, strict=True))
+        self._beside: dict[tuple[int, Moment], int] = {}
+
+    def beside(self, index: int, moment: Moment) -> int:
+        """Bytes that the layout has beside the tensors of a segment that runs."""
+        key = (index, moment)
+        if key not in self._beside:
+            self._beside[key] = sum(line.bytes for line in self.layout.beside(self, index, moment))
+        return self._beside[key]
 
     def _best(self, index: int, backward: bool) -> tuple[int, Instant] | None:
         tally, point = self.row[index].tally, self.points[self.row[index].tower]
@@ -163,33 +187,42 @@ class Course:
 
     def forward(self, first: int, last: int) -> Summit:
         """The highest instant of forward over segments first..last (exclusive)."""
-        best = Summit(0, first, 0, Instant(self.row[first].tally.kept_size, ()), backward=False)
+        best = Summit(0, first, 0, Instant(self.row[first].tally.kept_size, ()), "forward")
         for index in range(first, last):
             found = self._best(index, backward=False)
             if found is None:
                 continue
             before = self.row[index].copies - 1
             held = sum(n * (self.kept[i] + self.cached[i]) for i, n in self._present(index, before, backward=False))
-            if held + found[0] > best.bytes:
-                best = Summit(held + found[0], index, before, found[1], backward=False)
+            height = held + self.waiting_bytes + self.beside(index, "forward") + found[0]
+            if height > best.bytes:
+                best = Summit(height, index, before, found[1], "forward")
         return best
 
     def backward(self, first: int, last: int) -> Summit:
         """The highest instant of backward over segments first..last (exclusive)."""
-        best = Summit(0, first, 0, Instant(self.row[first].tally.kept_size, ()), backward=True)
+        best = Summit(0, first, 0, Instant(self.row[first].tally.kept_size, ()), "backward")
+        left = [g + h + o for g, h, o in zip(self.gradients, self.lingering, self.left, strict=True)]
         for index in range(first, last):
-            found = self._best(index, backward=True)
-            if found is None:
-                continue
             copies = self.row[index].copies
-            left = [g + h for g, h in zip(self.gradients, self.lingering, strict=True)]
             later = sum(s.copies * one for s, one in zip(self.row[index + 1 :], left[index + 1 :], strict=True))
-            for before in {0, copies - 1}:
-                held = sum(n * self.kept[i] for i, n in self._present(index, before, backward=True))
-                height = held + later + (copies - 1 - before) * left[index] + found[0]
-                if height > best.bytes:
-                    best = Summit(height, index, before, found[1], backward=True)
+            for moment, size, instant in self._candidates(index):
+                for before in {0, copies - 1}:
+                    held = sum(n * self.kept[i] for i, n in self._present(index, before, backward=True))
+                    height = held + later + (copies - 1 - before) * left[index] + self.waiting_bytes + self.beside(index, moment) + size
+                    if height > best.bytes:
+                        best = Summit(height, index, before, instant, moment)
         return best
+
+    def _candidates(self, index: int) -> Iterator[tuple[Moment, int, Instant]]:
+        """The highest instant of a segment's backward; and, where its gradients are exchanged together, the instant after it."""
+        found = self._best(index, backward=True)
+        if found is None:
+            return
+        yield "backward", *found
+        tally = self.row[index].tally
+        if self.layout.by_unit and tally.gradients:
+            yield "reduce", tally.weight_gradients.at(self.point), Instant(tally.weight_gradients, tally.gradients)
 
     def _present(self, index: int, before: int, *, backward: bool) -> Iterator[tuple[int, int]]:
         """(segment, copies) whose kept tensors are on the device while a copy of segment `index` runs, `before` copies of which ran earlier."""
@@ -224,6 +257,10 @@ class Course:
                 yield self._made_gradients(segment, undone, self.gradients[index])
             if summit.backward and undone:
                 yield from self._stored(segment, segment.tally.lingering, undone, "lingering")
+                yield from (repeated(line, undone) for line in self.layout.left(self, index))
+            if self.waiting[index]:
+                yield from self._stored(segment, segment.tally.kept, segment.copies * self.waiting[index], "in flight")
+        yield from self.layout.beside(self, summit.segment, summit.moment)
         yield from self._working(summit)
 
     def outliving_bytes(self) -> int:
@@ -244,6 +281,8 @@ class Course:
 
     def _made_gradients(self, segment: Segment, copies: int, one: int) -> Line:
         text = self._text(segment, segment.tally.gradients, copies)
+        if one != segment.tally.weight_gradients.at(self.point):
+            text = plain("copies·g", copies=copies, g=one)
         return Line(f"gradients/{segment.label}", "gradient", copies * one, text, "gradients of the layers whose backward has run")
 
     def _text(self, segment: Segment, members: tuple[Storage, ...], copies: int) -> Callable[[], Text]:

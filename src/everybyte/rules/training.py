@@ -11,10 +11,10 @@ from everybyte.ledger.build import Line, build, plain
 from everybyte.ledger.entry import Phase
 from everybyte.ledger.ledger import Ledger
 from everybyte.rules.adapted import adapted, one_block
+from everybyte.rules.layout import WHOLE, Layout
 from everybyte.rules.overhead import workspace_line
 from everybyte.rules.recipe import Recipe
-from everybyte.rules.static import gradient_lines, state_lines, trained, weight_lines
-from everybyte.rules.step import Course, Summit
+from everybyte.rules.step import Course, Summit, Waiting
 
 IN_BACKWARD = "optimizer in backward: each tensor is stepped when its gradient is there (Tensor.register_post_accumulate_grad_hook)"
 FOREACH = "pytorch torch/optim: temporaries of the step, counted on the CPU (tests/oracle)"
@@ -28,18 +28,28 @@ class Training(Record, frozen=True):
     compute_capability: str
     extra: tuple[Line, ...] = ()
     """Rows of the engine that live all the time."""
+    layout: Layout = WHOLE
+    """How weights, gradients and states lie on this rank."""
+    waiting: Waiting = ()
+    """Micro-batches in flight beside the one that runs, by piece of the network (a pipeline's)."""
 
     @property
     def course(self) -> Course:
         """The summits of the step."""
-        return course_of(self.network, self.recipe)
+        return course_of(self.network, self.recipe, self.layout, self.waiting)
+
+    @property
+    def trained_params(self) -> int:
+        """Parameters that get a gradient, of the whole network."""
+        return WHOLE.trained(self.network, self.recipe.setup, None, None).numel
 
     def static(self) -> list[Line]:
         """Rows that live in every phase of a steady step."""
         recipe = self.recipe
         return [
-            *weight_lines(self.network, recipe.setup),
-            *state_lines(self.network, recipe.setup, recipe.optimizer),
+            *self.layout.weights(self.network, recipe),
+            *self.layout.states(self.network, recipe),
+            *self.layout.buffers(self.network, recipe),
             workspace_line(self.compute_capability, recipe.handles),
             *self.inputs(),
             *self.extra,
@@ -57,17 +67,18 @@ class Training(Record, frozen=True):
     def gradients(self) -> list[Line]:
         """Gradients of all trained parameters, where the recipe lets them live."""
         if self.recipe.gradients_live == "never":
-            total = trained(self.network, self.recipe.setup, self.recipe.gradient, self.recipe.stepped)
+            total = self.layout.trained(self.network, self.recipe.setup, self.recipe.gradient, self.recipe.stepped)
             return [Line("gradients/one", "gradient", total.largest_gradient, plain("g_max", g_max=total.largest_gradient), IN_BACKWARD, "formula")]
-        return list(gradient_lines(self.network, self.recipe.setup, self.recipe.gradient))
+        return list(self.layout.gradients(self.network, self.recipe))
 
     def step_temporaries(self) -> list[Line]:
         """What the optimizer's step makes for a moment."""
         recipe = self.recipe
-        total = trained(self.network, recipe.setup, recipe.gradient, recipe.stepped)
+        total = self.layout.trained(self.network, recipe.setup, recipe.gradient, recipe.stepped)
         made = recipe.optimizer.temporary(total.weight_bytes, total.order)
         text = plain(made.formula, **made.symbols)
-        return [Line("temporaries/optimizer", "temporary", made.nbytes, text, f"{recipe.optimizer.rule.citation}; {FOREACH}", "formula")]
+        own = Line("temporaries/optimizer", "temporary", made.nbytes, text, f"{recipe.optimizer.rule.citation}; {FOREACH}", "formula")
+        return [own, *self.layout.at_step(self.network, recipe)]
 
     def summits(self) -> dict[Phase, Summit]:
         """The highest instants of forward, loss and backward."""
@@ -115,12 +126,12 @@ class Training(Record, frozen=True):
 
 
 @lru_cache(maxsize=64)
-def course_of(network: Network, recipe: Recipe) -> Course:
+def course_of(network: Network, recipe: Recipe, layout: Layout = WHOLE, waiting: Waiting = ()) -> Course:
     """The course of a step: the sizes of its segments, worked out once."""
-    return Course(network, recipe)
+    return Course(network, recipe, layout, waiting)
 
 
-def training(network: Network, recipe: Recipe, compute_capability: str, extra: tuple[Line, ...] = ()) -> Training:
+def training(network: Network, recipe: Recipe, compute_capability: str, extra: tuple[Line, ...] = (), layout: Layout = WHOLE) -> Training:
     """A training step of `recipe` on a device."""
     network = adapted(one_block(network) if recipe.optimizer.by_block else network, recipe.setup)
-    return Training(network, recipe, compute_capability, extra)
+    return Training(network, recipe, compute_capability, extra, layout)

@@ -18,7 +18,6 @@ from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.choices import Choices
 from everybyte.rules.from_job import Defaults, batch_of, kernels_of, optimizer_of, packed_of, precision_of, recompute_of, refuse_distributed
 from everybyte.rules.recipe import Recipe
-from everybyte.rules.static import trained
 from everybyte.rules.training import training
 
 ROLES = {
@@ -54,7 +53,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
         text = plain("e·V·h", e=recipe.setup.weights.block_bytes, V=network.vocab, h=network.hidden)
         extra.append(Line("gradients/embedding", "gradient", size, text, STABLE_SOURCE))
     bill = training(form, recipe, device.compute_capability, tuple(extra))
-    return Account((Rank(bill),), choices, trained(form, recipe.setup, recipe.gradient, recipe.stepped).numel)
+    return Account((Rank(bill),), choices, bill.trained_params)
 
 
 def _refuse(train: Train) -> None:

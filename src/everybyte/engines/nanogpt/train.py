@@ -12,7 +12,6 @@ from everybyte.layers.network import Network
 from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.choices import Choices
 from everybyte.rules.from_job import Defaults, recipe_of
-from everybyte.rules.static import trained
 from everybyte.rules.training import training
 
 DEFAULTS = Defaults(
@@ -36,7 +35,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     recipe = replace(recipe, setup=replace(recipe.setup, dropout=rate), graph_outlives=True)
     form = rendition(network)
     bill = training(form, recipe, device.compute_capability)
-    return Account((Rank(bill),), choices, trained(bill.network, recipe.setup, recipe.gradient, recipe.stepped).numel)
+    return Account((Rank(bill),), choices, bill.trained_params)
 
 
 def _refuse(train: Train) -> None:

@@ -11,7 +11,6 @@ from everybyte.layers.setup import Kernels
 from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.choices import Choices, versions
 from everybyte.rules.from_job import Defaults, recipe_of
-from everybyte.rules.static import trained
 from everybyte.rules.training import training
 
 
@@ -66,4 +65,4 @@ def account(job: Job, network: Network, device: Device) -> Account:
     recipe = recipe_of(job.train, network, defaults(job.train), choices)
     recipe = replace(recipe, empties_cache=says(job.train, "empty_cache"))
     bill = training(network, recipe, device.compute_capability)
-    return Account((Rank(bill),), choices, trained(bill.network, recipe.setup, recipe.gradient, recipe.stepped).numel)
+    return Account((Rank(bill),), choices, bill.trained_params)

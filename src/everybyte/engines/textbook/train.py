@@ -19,7 +19,7 @@ from everybyte.rules.adapted import adapted
 from everybyte.rules.adapter_from_job import adapter_of
 from everybyte.rules.choices import Choices
 from everybyte.rules.from_job import Defaults
-from everybyte.rules.static import trained
+from everybyte.rules.layout import WHOLE
 from everybyte.textbook.estimate import Outline, textbook_ledger
 
 DEFAULTS = Defaults("the textbook")
@@ -72,4 +72,4 @@ def trainable_params(train: Train, network: Network, choices: Choices) -> int:
     if adapter is None:
         return parameter_count(network)
     setup = Setup(trainable=(), adapter=adapter)
-    return trained(adapted(network, setup), setup, None, None).numel
+    return WHOLE.trained(adapted(network, setup), setup, None, None).numel

@@ -20,7 +20,6 @@ from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.choices import Choices
 from everybyte.rules.from_job import Defaults, recipe_of
 from everybyte.rules.recipe import Recipe
-from everybyte.rules.static import trained
 from everybyte.rules.training import training
 
 LINEARS = {"output_proj": "o_proj", "w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
@@ -69,7 +68,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     if train.compile:
         choices.assume("torch.compile covers each layer and the loss: what it fuses keeps no intermediate results")
     bill = training(network, recipe, device.compute_capability, _rope(network))
-    return Account((Rank(bill),), choices, trained(bill.network, recipe.setup, recipe.gradient, recipe.stepped).numel)
+    return Account((Rank(bill),), choices, bill.trained_params)
 
 
 def _renamed(train: Train) -> Train:

@@ -14,7 +14,6 @@ from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.adapter_from_job import prepared_by_trl
 from everybyte.rules.choices import Choices, versions
 from everybyte.rules.from_job import Defaults, recipe_of
-from everybyte.rules.static import trained
 from everybyte.rules.training import training
 
 LATEST = (5, 24)
@@ -90,4 +89,4 @@ def account(job: Job, network: Network, device: Device) -> Account:
     choices = Choices()
     recipe = recipe_of(job.train, network, defaults(job.train, network), choices)
     bill = training(network, recipe, device.compute_capability)
-    return Account((Rank(bill),), choices, trained(bill.network, recipe.setup, recipe.gradient, recipe.stepped).numel)
+    return Account((Rank(bill),), choices, bill.trained_params)

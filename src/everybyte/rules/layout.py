@@ -1,0 +1,82 @@
+"""How weights, gradients and optimizer states lie on one rank, and what moves between ranks while the step runs.
+
+A layout is a value that an engine chooses. The base class is one GPU: everything whole, nothing moves. Shardings (`fsdp1`, `fsdp2`, `zero`,
+Megatron's) say what differs: which part of each tensor this rank holds (`local`), what it has beside the tensors of the layer that runs
+(`beside`: gathered parameters, buckets), what a layer's backward leaves behind, what lives all the time and what the optimizer's step adds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from everybyte.basics.dtypes import DType
+from everybyte.basics.record import Record
+from everybyte.layers.network import Network
+from everybyte.layers.setup import Setup
+from everybyte.layers.tape import Parameter
+from everybyte.ledger.build import Line
+from everybyte.models.count import tensors
+from everybyte.rules.static import Group, Trained, gradient_lines, state_lines, trained, weight_lines
+
+if TYPE_CHECKING:
+    from everybyte.rules.recipe import Recipe
+    from everybyte.rules.step import Course
+
+Moment = Literal["forward", "backward", "reduce"]
+"""A layer runs forward, or backward; or its backward is done and its gradients are on their way to the other ranks."""
+
+
+class Layout(Record, frozen=True):
+    """One GPU: everything whole. Each method may be told otherwise by a sharding."""
+
+    by_unit: ClassVar[bool] = False
+    """Gradients of a layer live together until its backward is done, whatever becomes of them then."""
+
+    def local(self, whole: tuple[Group, ...], setup: Setup) -> tuple[Group, ...]:
+        """The parameters as they lie on this rank; all rows of weights, gradients and states follow from that."""
+        return whole
+
+    def weights(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
+        """Weights and buffers that live all the time."""
+        return weight_lines(network, recipe.setup, self)
+
+    def states(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
+        """Optimizer states and master copies."""
+        return state_lines(network, recipe.setup, recipe.optimizer, self)
+
+    def gradients(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
+        """Gradients when backward is done."""
+        return gradient_lines(network, recipe.setup, recipe.gradient, self)
+
+    def trained(self, network: Network, setup: Setup, gradient: DType | None, stepped: DType | None) -> Trained:
+        """What the optimizer of this rank steps."""
+        return trained(network, setup, gradient, stepped, self)
+
+    def buffers(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
+        """What else lives all the time (buckets, global buffers)."""
+        return ()
+
+    def at_step(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
+        """What lives while the optimizer runs, beside gradients, states and the optimizer's own temporaries."""
+        return ()
+
+    def beside(self, course: Course, index: int, moment: Moment) -> tuple[Line, ...]:
+        """What is on the device beside the step's own tensors while a copy of segment `index` is at `moment`."""
+        return ()
+
+    def gradient_left(self, course: Course, index: int) -> int:
+        """Bytes of gradient that backward of one copy of a segment leaves until the step."""
+        segment = course.row[index]
+        return segment.tally.weight_gradients.at(course.point) if segment.keeps_gradients else 0
+
+    def left(self, course: Course, index: int) -> tuple[Line, ...]:
+        """What else backward of one copy of a segment leaves until all of backward is done."""
+        return ()
+
+    def tensors(self, network: Network, setup: Setup) -> tuple[Parameter, ...]:
+        """The parameters of this rank in the order in which they are loaded and stepped."""
+        return tensors(network, setup)
+
+
+WHOLE = Layout()
+"""One GPU."""
