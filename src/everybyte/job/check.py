@@ -47,18 +47,23 @@ def _gpus(job: Job) -> Iterator[BadInput]:
 
 def _train_mesh(job: Job) -> Iterator[BadInput]:
     mesh, gpus = job.train.mesh if job.train else None, job.hardware.gpus if job.hardware else None
-    if mesh is None or not gpus:
-        return
+    if mesh is not None and gpus and (fault := mesh_fault(mesh, gpus)) is not None:
+        yield fault
+
+
+def mesh_fault(mesh: Mesh, gpus: int) -> BadInput | None:
+    """What is wrong with the product of a training mesh on `gpus` GPUs, if anything is."""
     axes = _axes(mesh, "tp", "cp", "pp", "ulysses")
     size = prod(axes.values())
     if gpus % size:
-        yield BadInput("train.mesh", f"{_product(axes)} = {size:,} does not divide hardware.gpus = {gpus:,}")
+        return BadInput("train.mesh", f"{_product(axes)} = {size:,} does not divide hardware.gpus = {gpus:,}")
     data = _axes(mesh, "dp_replicate", "dp_shard")
     whole = {**axes, **data}
     total = prod(whole.values())
     both_known = len(data) == 2
     if gpus % total or (both_known and total != gpus):
-        yield BadInput("train.mesh", f"{_product(whole)} = {total:,}, but hardware.gpus = {gpus:,}; leave dp_replicate or dp_shard out to fill what is left")
+        return BadInput("train.mesh", f"{_product(whole)} = {total:,}, but hardware.gpus = {gpus:,}; leave dp_replicate or dp_shard out to fill what is left")
+    return None
 
 
 def _serve_mesh(job: Job) -> Iterator[BadInput]:
