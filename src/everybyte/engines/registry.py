@@ -34,22 +34,9 @@ def folder_of(job: Job) -> tuple[str, str]:
     return section, folder
 
 
-def refuse_several(job: Job) -> None:
-    """One GPU is answered; the textbook knows more. A job over several, or one that shards, would get a wrong number, so it gets none."""
-    if job.train is not None and job.train.framework == "textbook":
-        return
-    gpus = job.hardware.gpus if job.hardware is not None else None
-    if gpus is not None and gpus > 1:
-        raise Unsupported("hardware.gpus", f"{gpus}: runs over several GPUs are not answered yet; one GPU is")
-    sharding = job.train.sharding if job.train is not None else None
-    if sharding not in (None, "none", "ddp"):
-        raise Unsupported("train.sharding", f"{sharding!r}: sharded runs are not answered yet; 'none' is")
-
-
 def account(job: Job, network: Network, device: Device) -> Account:
     """Lets the engine of a job account for it. Raises Unsupported for one that is not answered yet."""
     section, folder = folder_of(job)
-    refuse_several(job)
     engine: Any = import_module(f"everybyte.engines.{folder}.{section}")
     found: Account = engine.account(job, network, device)
     return found

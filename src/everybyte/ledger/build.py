@@ -32,16 +32,6 @@ def plain(formula: str, **symbols: int) -> Callable[[], Text]:
     return lambda: Text(formula, symbols)
 
 
-def repeated(line: Line, copies: int) -> Line:
-    """The row of `copies` equal things."""
-
-    def text() -> Text:
-        formula, symbols = line.text()
-        return Text(f"{copies}·({formula})", symbols)
-
-    return line if copies == 1 else line._replace(bytes=copies * line.bytes, text=text)
-
-
 def build(phases: Mapping[Phase, Iterable[Line]]) -> Ledger:
     """One entry for each line that stays the same over neighbouring phases; a row that changes its size has an entry for each size."""
     order = list(phases)

@@ -12,7 +12,7 @@ from everybyte.basics.dtypes import BF16, FP16, FP32, DType, dtype
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of, inferred
 from everybyte.basics.record import Record
-from everybyte.job import Optimizer, Train
+from everybyte.job import Hardware, Optimizer, Train
 from everybyte.layers.network import Network
 from everybyte.layers.prompts import virtual_tokens
 from everybyte.layers.replay import Recompute
@@ -63,7 +63,6 @@ class Defaults(Record, frozen=True):
 def recipe_of(train: Train, network: Network, defaults: Defaults, choices: Choices) -> Recipe:
     """The recipe of a job. Raises BadInput or Unsupported with the key's path."""
     choices.note("train.framework", train.framework or "pytorch", "given")
-    refuse_distributed(train)
     mind_unused(train, defaults, choices)
     weights, compute, master, gradient, state = precision_of(train, defaults, choices)
     adapter = adapter_of(train, network, defaults.framework, defaults.adapter, experts_of(train, defaults), choices)
@@ -102,24 +101,31 @@ def with_virtual_tokens(batch: Batch, kernels: Kernels, adapter: Adapter) -> tup
     return batch._replace(s=batch.s + more, t=batch.t + more), kernels
 
 
-def refuse_distributed(train: Train) -> None:
-    """This account is for one GPU."""
+def refuse_distributed(train: Train, hardware: Hardware | None, framework: str) -> None:
+    """The account of a framework is for one GPU."""
+    gpus = (hardware.gpus if hardware else None) or 1
+    if gpus > 1:
+        raise Unsupported("hardware.gpus", f"{gpus}: {framework} on several GPUs is not answered yet; one GPU is")
+    if train.sharding not in (None, "none"):
+        raise Unsupported("train.sharding", f"{train.sharding!r}: {framework} on several GPUs is not answered yet; one GPU is")
     mesh = train.mesh
     sizes = {} if mesh is None else {k: getattr(mesh, k) for k in ("dp_replicate", "dp_shard", "tp", "cp", "pp", "ep", "etp", "ulysses")}
     wide = next((k for k, v in sizes.items() if v is not None and v > 1), None)
     if wide is not None:
-        raise Unsupported(f"train.mesh.{wide}", f"{sizes[wide]}: runs over several GPUs are not answered yet; one GPU is")
+        raise Unsupported(f"train.mesh.{wide}", f"{sizes[wide]}: {framework} on several GPUs is not answered yet; one GPU is")
+    refuse_offload(train)
+
+
+def refuse_offload(train: Train) -> None:
+    """Weights and states stay on the device."""
     if train.offload is not None and any(v not in (None, "none") for v in (train.offload.optimizer, train.offload.params)):
-        raise Unsupported("train.offload", "offload of parameters and optimizer states is not answered yet")
+        raise Unsupported("train.offload", "offload of parameters and optimizer states is answered with DeepSpeed's ZeRO alone")
 
 
 def mind_unused(train: Train, defaults: Defaults, choices: Choices) -> None:
     """Says what the answer does not depend on, and refuses kernels that nobody here knows."""
     if train.compile and not defaults.compiles:
         choices.warn("train.compile: what torch.compile fuses is not worked out; the eager step is counted, which keeps more")
-    for key in ("buckets", "pipeline"):
-        if getattr(train, key) is not None:
-            choices.warn(f"train.{key} has no effect on one GPU")
     unknown = [name for name in train.kernels or () if name not in KERNELS and name not in LOSS_KERNELS]
     if unknown:
         raise Unsupported("train.kernels", f"{unknown[0]!r} is not answered yet; answered are {', '.join(sorted([*KERNELS, *LOSS_KERNELS]))}")

@@ -48,6 +48,10 @@ class Layout(Record, frozen=True):
         """Gradients when backward is done."""
         return gradient_lines(network, recipe.setup, recipe.gradient, self)
 
+    def accumulated(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
+        """Gradients of earlier micro-batches, where the recipe has several."""
+        return self.gradients(network, recipe)
+
     def trained(self, network: Network, setup: Setup, gradient: DType | None, stepped: DType | None) -> Trained:
         """What the optimizer of this rank steps."""
         return trained(network, setup, gradient, stepped, self)
@@ -69,8 +73,8 @@ class Layout(Record, frozen=True):
         segment = course.row[index]
         return segment.tally.weight_gradients.at(course.point) if segment.keeps_gradients else 0
 
-    def left(self, course: Course, index: int) -> tuple[Line, ...]:
-        """What else backward of one copy of a segment leaves until all of backward is done."""
+    def left(self, course: Course, done: tuple[int, ...]) -> tuple[Line, ...]:
+        """What else stays until all of backward is done; `done`: of each segment, how many copies have gone back."""
         return ()
 
     def tensors(self, network: Network, setup: Setup) -> tuple[Parameter, ...]:

@@ -87,16 +87,16 @@ def _module(row: Declared) -> str:
 
 def tensor_bytes(parameter: Parameter, setup: Setup) -> int:
     """Bytes of one of the `count` tensors of a parameter, as the allocator counts them."""
-    return sum(map(block_bytes, _tensors(parameter, setup)))
+    return sum(map(block_bytes, parameter_tensors(parameter, setup)))
 
 
 def _stored_bytes(parameter: Parameter, setup: Setup) -> int:
     """The same without rounding."""
-    return sum(_tensors(parameter, setup))
+    return sum(parameter_tensors(parameter, setup))
 
 
 @lru_cache(maxsize=65536)
-def _tensors(parameter: Parameter, setup: Setup) -> list[int]:
+def parameter_tensors(parameter: Parameter, setup: Setup) -> list[int]:
     """Bytes of the tensors that stand for one of the `count` tensors of a parameter: several if it is packed."""
     if parameter.packed and setup.packed is not None:
         *joined, rows, cols = (d.size for d in parameter.dims)

@@ -17,7 +17,7 @@ from everybyte.layers.replay import Instant, Recompute, Tally
 from everybyte.layers.setup import Setup
 from everybyte.layers.size import TOKENS, Batch, Point
 from everybyte.layers.tape import Role, Storage
-from everybyte.ledger.build import Line, Text, plain, repeated
+from everybyte.ledger.build import Line, Text, plain
 from everybyte.ledger.entry import Category
 from everybyte.models.count import Part, parts
 from everybyte.rules.layout import WHOLE, Layout, Moment
@@ -167,7 +167,6 @@ class Course:
         self.cached = [s.tally.cached_size.at(self.points[s.tower]) for s in self.row]
         self.gradients = [layout.gradient_left(self, index) for index in range(len(self.row))]
         self.lingering = [s.tally.lingering_size.at(self.points[s.tower]) for s in self.row]
-        self.left = [sum(line.bytes for line in layout.left(self, index)) for index in range(len(self.row))]
         in_flight = dict(waiting)
         self.waiting = [in_flight.get(s.part, 0) for s in self.row]
         self.waiting_bytes = sum(n * s.copies * kept for n, s, kept in zip(self.waiting, self.row, self.kept, strict=True))
@@ -202,17 +201,22 @@ class Course:
     def backward(self, first: int, last: int) -> Summit:
         """The highest instant of backward over segments first..last (exclusive)."""
         best = Summit(0, first, 0, Instant(self.row[first].tally.kept_size, ()), "backward")
-        left = [g + h + o for g, h, o in zip(self.gradients, self.lingering, self.left, strict=True)]
+        left = [g + h for g, h in zip(self.gradients, self.lingering, strict=True)]
         for index in range(first, last):
             copies = self.row[index].copies
             later = sum(s.copies * one for s, one in zip(self.row[index + 1 :], left[index + 1 :], strict=True))
+            others = {before: sum(line.bytes for line in self.layout.left(self, self._done(index, before))) for before in {0, copies - 1}}
             for moment, size, instant in self._candidates(index):
-                for before in {0, copies - 1}:
+                for before, other in others.items():
                     held = sum(n * self.kept[i] for i, n in self._present(index, before, backward=True))
-                    height = held + later + (copies - 1 - before) * left[index] + self.waiting_bytes + self.beside(index, moment) + size
+                    height = held + later + other + (copies - 1 - before) * left[index] + self.waiting_bytes + self.beside(index, moment) + size
                     if height > best.bytes:
                         best = Summit(height, index, before, instant, moment)
         return best
+
+    def _done(self, index: int, before: int) -> tuple[int, ...]:
+        """Of each segment, how many copies have gone back while a copy of segment `index` does, `before` copies of which wait."""
+        return (*[0] * index, self.row[index].copies - 1 - before, *[s.copies for s in self.row[index + 1 :]])
 
     def _candidates(self, index: int) -> Iterator[tuple[Moment, int, Instant]]:
         """The highest instant of a segment's backward; and, where its gradients are exchanged together, the instant after it."""
@@ -257,9 +261,10 @@ class Course:
                 yield self._made_gradients(segment, undone, self.gradients[index])
             if summit.backward and undone:
                 yield from self._stored(segment, segment.tally.lingering, undone, "lingering")
-                yield from (repeated(line, undone) for line in self.layout.left(self, index))
             if self.waiting[index]:
                 yield from self._stored(segment, segment.tally.kept, segment.copies * self.waiting[index], "in flight")
+        if summit.backward:
+            yield from self.layout.left(self, self._done(summit.segment, summit.before))
         yield from self.layout.beside(self, summit.segment, summit.moment)
         yield from self._working(summit)
 

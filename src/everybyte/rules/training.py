@@ -71,6 +71,10 @@ class Training(Record, frozen=True):
             return [Line("gradients/one", "gradient", total.largest_gradient, plain("g_max", g_max=total.largest_gradient), IN_BACKWARD, "formula")]
         return list(self.layout.gradients(self.network, self.recipe))
 
+    def accumulated(self) -> list[Line]:
+        """Gradients that live through forward and backward."""
+        return list(self.layout.accumulated(self.network, self.recipe)) if self.recipe.gradients_live == "always" else []
+
     def step_temporaries(self) -> list[Line]:
         """What the optimizer's step makes for a moment."""
         recipe = self.recipe
@@ -93,7 +97,7 @@ class Training(Record, frozen=True):
     def phases(self) -> dict[Phase, Iterable[Line]]:
         """The rows of each phase of a steady step, in the order of time."""
         static, gradients = self.static(), self.gradients()
-        always = gradients if self.recipe.gradients_live == "always" else []
+        always = self.accumulated()
         outliving = list(self.course.outliving())
         found: dict[Phase, Iterable[Line]] = {}
         for phase, summit in self.summits().items():
@@ -110,7 +114,7 @@ class Training(Record, frozen=True):
         """Bytes of each phase without writing rows."""
         static = sum(line.bytes for line in self.static())
         gradients = sum(line.bytes for line in self.gradients())
-        always = gradients if self.recipe.gradients_live == "always" else 0
+        always = sum(line.bytes for line in self.accumulated())
         outliving = self.course.outliving_bytes()
         found: dict[Phase, int] = {phase: static + always + summit.bytes for phase, summit in self.summits().items()}
         found["forward"] += outliving

@@ -42,7 +42,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     """The account of a script on one GPU. Raises BadInput or Unsupported with the key's path."""
     assert job.train is not None
     train, choices = job.train, Choices()
-    _refuse(train)
+    _refuse(job)
     release = release_of(train.version)
     choices.note("train.version", release.name, "given" if train.version else default_of("everybyte, the latest release it knows"))
     recipe = _recipe(train, network, release, choices)
@@ -56,10 +56,10 @@ def account(job: Job, network: Network, device: Device) -> Account:
     return Account((Rank(bill),), choices, bill.trained_params)
 
 
-def _refuse(train: Train) -> None:
-    refuse_distributed(train)
-    if train.sharding not in (None, "none"):
-        raise Unsupported("train.sharding", f"{train.sharding!r}: LitGPT on several GPUs is not answered yet; one GPU is")
+def _refuse(job: Job) -> None:
+    train = job.train
+    assert train is not None
+    refuse_distributed(train, job.hardware, "LitGPT")
     if train.compile:
         raise Unsupported("train.compile", "what compiled LitGPT models keep depends on the fusions of thunder or torch.compile: not answered; eager runs are")
     unknown = next((key for key in train.extra or {} if key not in EXTRAS), None)

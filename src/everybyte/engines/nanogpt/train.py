@@ -11,7 +11,7 @@ from everybyte.job import Job, Train
 from everybyte.layers.network import Network
 from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.choices import Choices
-from everybyte.rules.from_job import Defaults, recipe_of
+from everybyte.rules.from_job import Defaults, recipe_of, refuse_distributed
 from everybyte.rules.training import training
 
 DEFAULTS = Defaults(
@@ -26,6 +26,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     assert job.train is not None
     train, choices = job.train, Choices()
     _refuse(train)
+    refuse_distributed(train, job.hardware, "nanoGPT")
     if train.compile is None:
         choices.assume("compile = False: train.py's default is True, and what compiled blocks keep is less than this")
     recipe = recipe_of(train, network, DEFAULTS, choices)
@@ -42,8 +43,6 @@ def _refuse(train: Train) -> None:
     for key in ("adapter", "quantization", "freeze", "loss", "kernels", "extra"):
         if getattr(train, key):
             raise Unsupported(f"train.{key}", "is not in nanoGPT: it trains all weights with one cross entropy")
-    if train.sharding not in (None, "none"):
-        raise Unsupported("train.sharding", f"{train.sharding!r}: nanoGPT on several GPUs is not answered yet; one GPU is")
     if train.compile:
         raise Unsupported("train.compile", "what torch.compile keeps of nanoGPT's blocks depends on its fusions: not answered; compile false is")
     if train.recompute is not None and train.recompute.policy not in (None, "none"):

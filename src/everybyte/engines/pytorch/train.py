@@ -11,6 +11,7 @@ from everybyte.layers.setup import Kernels
 from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.choices import Choices, versions
 from everybyte.rules.from_job import Defaults, recipe_of
+from everybyte.rules.sharding_from_job import spread
 from everybyte.rules.training import training
 
 
@@ -59,10 +60,12 @@ def says(train: Train, key: str, *, default: bool = False) -> bool:
 
 
 def account(job: Job, network: Network, device: Device) -> Account:
-    """The account of a plain loop on one GPU."""
+    """The account of a plain loop. Data-parallel ranks are alike."""
     assert job.train is not None
     choices = Choices()
-    recipe = recipe_of(job.train, network, defaults(job.train), choices)
+    usual = defaults(job.train)
+    recipe = recipe_of(job.train, network, usual, choices)
     recipe = replace(recipe, empties_cache=says(job.train, "empty_cache"))
-    bill = training(network, recipe, device.compute_capability)
-    return Account((Rank(bill),), choices, bill.trained_params)
+    found = spread(job.train, job.hardware, network, recipe, usual.framework, choices)
+    bill = training(network, found.recipe, device.compute_capability, layout=found.layout)
+    return Account((Rank(bill, found.label, found.mesh.gpus),), choices, bill.trained_params)

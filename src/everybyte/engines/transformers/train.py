@@ -14,6 +14,7 @@ from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.adapter_from_job import prepared_by_trl
 from everybyte.rules.choices import Choices, versions
 from everybyte.rules.from_job import Defaults, recipe_of
+from everybyte.rules.sharding_from_job import spread
 from everybyte.rules.training import training
 
 LATEST = (5, 24)
@@ -84,9 +85,11 @@ def defaults(train: Train, network: Network) -> Defaults:
 
 
 def account(job: Job, network: Network, device: Device) -> Account:
-    """The account of a Trainer step on one GPU."""
+    """The account of a Trainer step. Data-parallel ranks are alike."""
     assert job.train is not None
     choices = Choices()
-    recipe = recipe_of(job.train, network, defaults(job.train, network), choices)
-    bill = training(network, recipe, device.compute_capability)
-    return Account((Rank(bill),), choices, bill.trained_params)
+    usual = defaults(job.train, network)
+    recipe = recipe_of(job.train, network, usual, choices)
+    found = spread(job.train, job.hardware, network, recipe, usual.framework, choices)
+    bill = training(network, found.recipe, device.compute_capability, layout=found.layout)
+    return Account((Rank(bill, found.label, found.mesh.gpus),), choices, bill.trained_params)

@@ -1,0 +1,102 @@
+"""From the train section of a job to the layout of its ranks, for engines that run Hugging Face models and plain loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from everybyte.basics.dtypes import FP32, DType, dtype
+from everybyte.basics.errors import Unsupported
+from everybyte.basics.origin import default_of
+from everybyte.basics.record import Record
+from everybyte.job import Hardware, Train
+from everybyte.job.words import Sharding
+from everybyte.layers.network import Network
+from everybyte.rules.choices import Choices
+from everybyte.rules.ddp import Replicated
+from everybyte.rules.fsdp import FlatShards, RowShards, Sharded
+from everybyte.rules.layout import WHOLE, Layout
+from everybyte.rules.mesh import Mesh, mesh_of
+from everybyte.rules.recipe import Recipe
+
+SHARDED_TENSORS = {"gptq": 2}
+"""Of a packed weight's tensors, how many are parameters that FSDP shards: fms-acceleration's autogptq_utils.py makes qweight and qzeros
+parameters, scales and g_idx stay with every rank; of bitsandbytes' formats the packed numbers alone."""
+FLAT = ("fsdp1", "fsdp1-grad-op")
+ROWS = ("fsdp2", "fsdp2-no-reshard", "hsdp")
+
+
+class Spread(Record, frozen=True):
+    """A recipe on a mesh."""
+
+    recipe: Recipe
+    layout: Layout
+    mesh: Mesh
+
+    @property
+    def label(self) -> str:
+        """What the one kind of rank is called."""
+        return "gpu 0" if self.mesh.gpus == 1 else "every rank"
+
+
+def spread(train: Train, hardware: Hardware | None, network: Network, recipe: Recipe, framework: str, choices: Choices) -> Spread:
+    """How a recipe lies over the GPUs of a job. Raises Unsupported for axes that models of transformers do not have here."""
+    gpus = (hardware.gpus if hardware else None) or 1
+    usual: Sharding = "none" if gpus == 1 else "ddp"
+    sharding = choices.pick("train.sharding", train.sharding, usual, default_of(framework))
+    mesh = mesh_of(train, hardware, network, choices, sharding=sharding)
+    for axis in ("tp", "pp", "ep", "etp"):
+        if (size := getattr(mesh, axis)) > 1:
+            raise Unsupported(f"train.mesh.{axis}", f"{size}: {framework} is answered with data parallel alone; megatron and torchtitan know this axis")
+    recipe = _shorter(recipe, mesh)
+    if sharding in ("none", "ddp"):
+        layout = _replicated(train) if mesh.gpus > 1 else WHOLE
+        return Spread(recipe, layout, mesh)
+    if sharding in (*FLAT, *ROWS):
+        return _fully_sharded(train, sharding, mesh, network, recipe, framework, choices)
+    raise Unsupported("train.sharding", f"{sharding!r} is not answered for {framework} yet; none, ddp, {', '.join((*FLAT, *ROWS))} are")
+
+
+def _shorter(recipe: Recipe, mesh: Mesh) -> Recipe:
+    """Each rank of a sequence has its share of the tokens; queries still see all keys."""
+    ways = mesh.sequence_parallel
+    batch = recipe.batch
+    return recipe if ways == 1 else replace(recipe, batch=batch._replace(s=batch.s // ways, t=batch.t // ways))
+
+
+def _replicated(train: Train) -> Layout:
+    return Replicated(views=bool((train.extra or {}).get("gradient_as_bucket_view")))
+
+
+def _fully_sharded(train: Train, sharding: str, mesh: Mesh, network: Network, recipe: Recipe, framework: str, choices: Choices) -> Spread:
+    setup, extra = recipe.setup, train.extra or {}
+    stored, frozen = _stored(recipe)
+    if setup.compute is not None:
+        # weights are gathered in the type of the mixed precision policy, whatever the shards are
+        setup = replace(setup, weights=setup.compute)
+    packed = setup.packed.format if setup.packed is not None else ""
+    ignores = bool(extra.get("ignored_modules"))
+    accumulates = recipe.gradients_live == "always"
+    shared: dict[str, Any] = {
+        "degree": mesh.shards, "stored": stored, "stored_frozen": frozen, "packed_tensors": SHARDED_TENSORS.get(packed, 1), "ignores_adapters": ignores,
+        "unsharded": accumulates,
+    }  # fmt: skip
+    recipe = replace(recipe, setup=setup, stream=setup.weights)
+    if sharding in FLAT:
+        reentrant = recipe.recompute.mode == "reentrant"
+        trains_base = setup.adapter is None
+        layout: Sharded = FlatShards(**shared, prefetches=not reentrant, gathers_once=sharding == "fsdp1-grad-op", holds_inputs=reentrant and not trains_base)
+        choices.assume("FSDP1 wraps each block (transformer based policy) with use_orig_params: the shared gradient stays until the next forward")
+        return Spread(replace(recipe, gradients_between=True), layout, mesh)
+    reduce = dtype(str(train.dtypes.reduce), "train.dtypes.reduce") if train.dtypes is not None and train.dtypes.reduce not in (None, "none") else None
+    return Spread(recipe, RowShards(**shared, reduce=reduce, reshards=sharding != "fsdp2-no-reshard"), mesh)
+
+
+def _stored(recipe: Recipe) -> tuple[DType | None, DType | None]:
+    """(type of trained shards, type of frozen shards): accelerate turns trained ones into fp32 wherever a mixed precision policy is set
+    (accelerator.py, after the wrapping); None: as the layers compute."""
+    setup = recipe.setup
+    if setup.compute is None:
+        return None, None
+    return FP32, FP32 if setup.weights == FP32 else None
