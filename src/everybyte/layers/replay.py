@@ -13,12 +13,13 @@ from typing import Literal
 
 from everybyte.basics.record import Record
 from everybyte.layers.size import ZERO, Size
-from everybyte.layers.tape import Role, Step, Storage, Tape, Value
+from everybyte.layers.tape import Region, Role, Step, Storage, Tape, Value
 
 GEMMS = frozenset({"linear", "matmul", "matmul_4bit", "lora", "fused_linear_cross_entropy"})
 """Steps that run on cuBLAS."""
 
-Recompute = Literal["none", "reentrant", "non-reentrant"]
+Recompute = Literal["none", "reentrant", "non-reentrant", "selective"]
+"""selective: non-reentrant, with the results kept that the layer stores."""
 
 
 class Instant(Record, frozen=True):
@@ -137,7 +138,7 @@ def run_forward(tape: Tape, start: Sequence[Storage], living: _Living, keep: set
         living.drop(s for s in made if s not in keep and not s.cached)
 
 
-def _early_stop(tape: Tape) -> int:
+def early_stop(tape: Tape) -> int:
     """Where a recomputed forward is broken off: as soon as all that autograd keeps is there again, and before the last operation itself runs
     if it keeps nothing but what it is given (torch/utils/checkpoint.py `set_checkpoint_early_stop`)."""
     last = max((index for index, step in enumerate(tape.steps) if step.saved), default=-1)
@@ -147,21 +148,24 @@ def _early_stop(tape: Tape) -> int:
 
 def run_backward(tape: Tape, output: Value, gradient: Storage | None, living: _Living, held: set[Storage], keep_gradients: bool) -> Storage | None:
     """Backward: marks each step. `held` storages stay alive; returns the gradient of the value that nothing on the tape made."""
+    keepers = _keepers(tape)
     owners: dict[Storage, int] = {}
-    for step in tape.steps:
-        for storage in step.saved:
-            owners[storage] = owners.get(storage, 0) + 1
+    for storage in (s for kept in keepers for s in kept):
+        owners[storage] = owners.get(storage, 0) + 1
     arrived: dict[Value, Storage] = {}
     weights = _WeightGradients(tape, keep_gradients)
     if gradient is not None:
         arrived[output.source] = gradient
         living.add((gradient,))
-    for step in reversed(tape.steps):
+    for index, step in reversed(list(enumerate(tape.steps))):
+        for region in tape.regions:
+            if region.until == index:
+                _run_again(tape, region, living)
         incoming = list(dict.fromkeys(arrived.pop(o.source) for o in step.outputs if o.source in arrived))
         started = bool(incoming) or (gradient is None and output in step.outputs)
         if started and step.made:
             _backward_step(step, incoming, arrived, living, held, weights)
-        for storage in step.saved:
+        for storage in keepers[index]:
             owners[storage] -= 1
             if owners[storage] == 0 and not storage.lingers and storage not in held and storage not in arrived.values() and not weights.holds(storage):
                 living.drop((storage,))
@@ -239,6 +243,60 @@ def _backward_step(step: Step, incoming: list[Storage], arrived: dict[Value, Sto
         living.drop(s for s in (fresh, first) if s not in others)
 
 
+def _inside(tape: Tape, region: Region) -> set[Storage]:
+    """What the steps of a region make."""
+    return {v.storage for step in tape.steps[region.first : region.last] for v in step.outputs}
+
+
+def _dropped(tape: Tape, saved: set[Storage]) -> set[Storage]:
+    """Of what autograd keeps: what regions that run again make, and nobody outside keeps or it is thrown away."""
+    gone: set[Storage] = set()
+    for region in tape.regions:
+        steps = [step for i, step in enumerate(tape.steps) if not region.first <= i < region.last]
+        outside = set() if region.discards else {s for step in steps for s in step.saved}
+        gone |= (_inside(tape, region) - {v.storage for step in steps for v in step.outputs} - outside) & saved
+    return gone
+
+
+def _results(tape: Tape, region: Region) -> set[Storage]:
+    """What a region makes and steps behind it read, or nobody on the tape does."""
+    read = {v.storage for step in tape.steps[region.first : region.last] for v in step.inputs}
+    behind = {v.storage for step in tape.steps[region.last :] for v in step.inputs}
+    return {s for s in _inside(tape, region) if s in behind or s not in read}
+
+
+def _keepers(tape: Tape) -> list[list[Storage]]:
+    """Of each step, what may go when its backward is done: what it keeps itself; before a region, also what that was given, and its results,
+    which torch.utils.checkpoint and Megatron-LM's CheckpointFunction hold until the backward of the region is done."""
+    found = [list(step.saved) for step in tape.steps]
+    for region in tape.regions:
+        found[region.first] += _given(tape, region)
+        if not region.discards:
+            found[region.first] += _results(tape, region)
+    return found
+
+
+def _given(tape: Tape, region: Region) -> set[Storage]:
+    """What a region is given and keeps to run again."""
+    made = _inside(tape, region)
+    return {v.storage for step in tape.steps[region.first : region.last] for v in step.inputs if not v.storage.persistent} - made
+
+
+def _run_again(tape: Tape, region: Region, living: _Living) -> None:
+    """Forward of a region in backward: leaves alive what its own steps keep, and its result where that had been thrown away."""
+    steps = tape.steps[region.first : region.last]
+    keep = {s for step in steps for s in step.saved}
+    keep |= {s for step in tape.steps[region.last :] for s in step.saved} if region.discards else _results(tape, region)
+    last = {v.storage: index for index, step in enumerate(steps) for v in (*step.inputs, *step.outputs)}
+    given = _given(tape, region)
+    for index, step in enumerate(steps):
+        workspace = scratch(step, step.scratch)
+        living.add([*(v.storage for v in step.outputs), *workspace])
+        living.mark()
+        living.drop(workspace)
+        living.drop(s for s in {v.storage for v in (*step.inputs, *step.outputs)} - keep - given if last[s] == index)
+
+
 def tally(tape: Tape, start: Value, output: Value, recompute: Recompute = "none", *, keep_gradients: bool = True, is_last: bool = False) -> Tally:
     """The cost of a layer whose steps are on `tape`, from the value it is given to the value it returns.
 
@@ -251,6 +309,10 @@ def tally(tape: Tape, start: Value, output: Value, recompute: Recompute = "none"
     pinned = set(tape.pinned)
     first = _Living()
     kept: set[Storage] = ({start.storage} if recompute != "none" and not start.storage.persistent else saved) | pinned
+    if recompute == "selective":
+        kept.update(tape.stored)
+    if tape.regions and trains and recompute == "none":
+        kept = (kept - _dropped(tape, saved)).union(*(_given(tape, region) for region in tape.regions))
     run_forward(tape, (start.storage, *tape.shared), first, kept, output.storage)
     cached = tuple(s for s in first.alive if s.cached and s not in kept)
     left = tuple(s for s in first.alive if s in kept)
@@ -306,8 +368,9 @@ def _replay_backward(
         living.add((incoming,))
     if recompute != "none":
         living.add(tape.shared)
-        stop = _early_stop(tape) if recompute == "non-reentrant" else None
+        stop = None if recompute == "reentrant" else early_stop(tape)
         run_forward(tape, (), living, saved | {start.storage}, output.storage, stop)
+        held.update(tape.stored[:] if recompute == "selective" else ())
         living.drop(s for s in living.alive.copy() if s.cached and s not in saved)
         held.add(start.storage)
         if recompute == "reentrant":

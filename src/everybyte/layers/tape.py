@@ -116,6 +116,17 @@ class Step(msgspec.Struct, eq=False):
     """Runs part by part: in backward each part of the incoming gradient is freed when its part of the new one is there."""
 
 
+class Region(msgspec.Struct, eq=False):
+    """Steps `first` to `last` (exclusive) of a tape that keep their inputs alone: backward runs them again."""
+
+    first: int
+    last: int
+    until: int
+    """The step before whose backward they run again: the last of them, or, where their result is thrown away too, a later one."""
+    discards: bool
+    """The result is freed as soon as forward has used it, and made again with the rest (Megatron-LM's CheckpointWithoutOutput)."""
+
+
 class Cache(Record, frozen=True):
     """What a layer stores of the past for each sequence. `dims` without the batch are fixed per sequence; kind is `kv` or `state`."""
 
@@ -142,6 +153,9 @@ class Tape(msgspec.Struct, eq=False):
     """Storages that the caller holds through backward."""
     shared: list[Storage] = msgspec.field(default_factory=list)
     """Storages that other layers use too: alive while this one runs, and while it is recomputed and goes back."""
+    regions: list[Region] = msgspec.field(default_factory=list)
+    stored: list[Storage] = msgspec.field(default_factory=list)
+    """Results that selective recomputing keeps beside the layer's input."""
     casts: dict[int, Value] = msgspec.field(default_factory=dict)
     weights: dict[str, Value] = msgspec.field(default_factory=dict)
     path: str = ""
@@ -168,6 +182,24 @@ class Tape(msgspec.Struct, eq=False):
         outer, self.silent = self.silent, True
         yield
         self.silent = outer
+
+    @contextmanager
+    def recomputed(self, wanted: bool = True, *, discards: bool = False) -> Iterator[Region]:
+        """Steps that backward runs again, if `wanted`. With `discards` their result is thrown away as well: `restored` says before what it is there again."""
+        region = Region(len(self.steps), 0, 0, discards)
+        yield region
+        region.last = len(self.steps)
+        region.until = region.last - 1
+        if wanted:
+            self.regions.append(region)
+
+    def restored(self, region: Region) -> None:
+        """The result of a discarding region is there again when the gradient of what was made last has come."""
+        region.until = len(self.steps) - 1
+
+    def store(self, *values: Value) -> None:
+        """Results of operations whose outputs selective recomputing keeps (torch/utils/checkpoint.py CheckpointPolicy.MUST_SAVE)."""
+        self.stored.extend(v.storage for v in values)
 
     def hold(self, *values: Value) -> None:
         """Keeps values alive until the current module returns."""
