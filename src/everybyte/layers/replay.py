@@ -370,7 +370,8 @@ def _replay_backward(
         living.add(tape.shared)
         stop = None if recompute == "reentrant" else early_stop(tape)
         run_forward(tape, (), living, saved | {start.storage}, output.storage, stop)
-        held.update(tape.stored[:] if recompute == "selective" else ())
+        if recompute == "selective":
+            held.update(s for s in tape.stored if s not in saved)
         living.drop(s for s in living.alive.copy() if s.cached and s not in saved)
         held.add(start.storage)
         if recompute == "reentrant":
