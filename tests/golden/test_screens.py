@@ -12,6 +12,7 @@ from syrupy.assertion import SnapshotAssertion
 from everybyte.cli.app import COMMANDS, run
 from everybyte.ledger.answer import Answer
 from everybyte.plan.fit import FitResult, Stop
+from everybyte.report.differences import show_differences
 from everybyte.report.estimate import show_answer
 from everybyte.report.explain import show_entries, show_ledger, show_setting
 from everybyte.report.find import find_entries, find_setting
@@ -110,6 +111,14 @@ def test_the_whole_ledger(snapshot: SnapshotAssertion) -> None:
     screen = console()
     show_ledger(screen, answer(), rank())
     assert text(screen) == snapshot
+
+
+def test_two_kinds_of_rank_compared(snapshot: SnapshotAssertion) -> None:
+    """What one kind of rank holds more than another, by category and place; the ledger names it in a line."""
+    screen = console()
+    show_differences(screen, PIPELINE.ranks[1], PIPELINE.ranks[0])
+    show_ledger(screen, PIPELINE, PIPELINE.ranks[1])
+    assert text(screen).partition("parameter\n")[0] == snapshot
 
 
 def test_long_formulas_are_whole() -> None:

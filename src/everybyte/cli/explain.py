@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from everybyte.cli.app import FITS
 from everybyte.cli.options import as_json
 from everybyte.job import read_job
 
+if TYPE_CHECKING:
+    from everybyte.ledger.answer import RankAnswer
+
 
 @click.command(no_args_is_help=True)
 @click.argument("job")
 @click.argument("entry", required=False)
 @click.option("--rank", metavar="LABEL", help="A kind of rank by its label; the one that needs most if left out.")
+@click.option("--against", metavar="LABEL", help="Another kind of rank: shows what differs between the two.")
 @as_json
-def command(job: str, entry: str | None, rank: str | None, as_json: bool) -> int:
+def command(job: str, entry: str | None, rank: str | None, against: str | None, as_json: bool) -> int:
     """How a row of the ledger of JOB came about: formula, numbers put in, bytes, source.
 
     ENTRY is the id of a row, the beginning of several, a category, or the key of a setting. Without it: the whole ledger, and where each setting comes from.
@@ -24,12 +30,15 @@ def command(job: str, entry: str | None, rank: str | None, as_json: bool) -> int
     everybyte explain job.yaml weights
     everybyte explain job.yaml optimizer_state
     everybyte explain job.yaml train.recompute
+    everybyte explain job.yaml --rank "pp0" --against "pp3"
     """  # noqa: D301  # \\b is click's mark for lines that stay as they are
     from everybyte.conductor import estimate
     from everybyte.report.find import find_entries, find_rank, find_setting
 
     answer = estimate(read_job(job))
     ranked = find_rank(answer, rank)
+    if against is not None:
+        return _differences(ranked, find_rank(answer, against, "--against"), as_json)
     setting = find_setting(answer, entry) if entry else None
     entries = ranked.ledger if entry is None else () if setting else find_entries(ranked, entry)
     if as_json:
@@ -47,4 +56,18 @@ def command(job: str, entry: str | None, rank: str | None, as_json: bool) -> int
         show_ledger(console, answer, ranked)
     else:
         show_entries(console, entries, ranked)
+    return FITS
+
+
+def _differences(here: RankAnswer, there: RankAnswer, as_json: bool) -> int:
+    from everybyte.report.differences import differences, show_differences
+
+    if as_json:
+        from everybyte.report.as_json import differences_object, line
+
+        click.echo(line(differences_object(here, there, differences(here, there))))
+        return FITS
+    from everybyte.report.console import open_console
+
+    show_differences(open_console(), here, there)
     return FITS

@@ -16,6 +16,7 @@ from everybyte.ledger.entry import Entry
 if TYPE_CHECKING:
     from everybyte.measure.accuracy import Comparison, Summary
     from everybyte.plan.fit import FitResult
+    from everybyte.report.differences import Difference
     from everybyte.textbook.formula import Formula
 
 
@@ -55,6 +56,13 @@ def explanation_object(answer: Answer, rank: RankAnswer, entries: Sequence[Entry
         return {**head(answer.name), "setting": setting._asdict()}
     rows = [{**msgspec.to_builtins(entry), "numbers": entry.numbers()} for entry in entries]
     return {**head(answer.name), "rank": rank.label, "peak_phase": rank.peak_phase, "rows": rows}
+
+
+def differences_object(here: RankAnswer, there: RankAnswer, rows: Sequence[Difference]) -> dict[str, Any]:
+    """What differs between two kinds of rank, each at its peak."""
+    ranks = [{"rank": r.label, "peak_phase": r.peak_phase, "allocated": r.figures["peak.allocated"]} for r in (here, there)]
+    found = [{**row._asdict(), "more": row.more} for row in rows]
+    return {"everybyte": __version__, "schema": SCHEMA, "rank": ranks[0], "against": ranks[1], "differences": found}
 
 
 def fit_object(name: str | None, result: FitResult) -> dict[str, Any]:

@@ -13,8 +13,10 @@ from everybyte.basics.units import show_bytes
 from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.ledger.entry import CATEGORIES, OUTSIDE_ALLOCATOR, Entry
 from everybyte.report.columns import Cell, columns, wrap
+from everybyte.report.differences import causes
 from everybyte.report.words import CATEGORY_STYLE, spoken
 
+MOST_OTHERS = 8
 UNCUT = 10_000
 """Width of lines for files and pipes, where nothing is gained by cutting a formula."""
 
@@ -83,8 +85,12 @@ def show_ledger(console: Console, answer: Answer, rank: RankAnswer) -> None:
     """Prints the whole ledger of one kind of rank by category, each row with its formula and numbers, then the settings and their origins."""
     console.print(Text(f"Ledger of {rank.label} ({rank.gpus} GPU{'s' if rank.gpus != 1 else ''}), peak in {spoken(rank.peak_phase)}", style="bold"))
     if len(answer.ranks) > 1:
-        others = ", ".join(other.label for other in answer.ranks if other is not rank)
-        console.print(Text(f"--rank shows another kind: {others}", style="dim"))
+        others = [other for other in answer.ranks if other is not rank]
+        rows: list[list[Cell]] = [[other.label, Text(causes(rank, other), style="dim")] for other in others[:MOST_OTHERS]]
+        console.print(Text("What it holds more than other kinds (--against shows all, --rank another kind's ledger)", style="dim"))
+        console.print(columns(rows, "ll", console.width, indent=1))
+        if len(others) > MOST_OTHERS:
+            console.print(Text(f" and {len(others) - MOST_OTHERS} more kinds: {', '.join(other.label for other in others[MOST_OTHERS:])}", style="dim"))
     width = console.width if console.is_terminal else UNCUT
     for block in _blocks(rank, width):
         console.print()
@@ -92,7 +98,7 @@ def show_ledger(console: Console, answer: Answer, rank: RankAnswer) -> None:
     if answer.settings:
         console.print()
         console.print(Text("Settings and where they come from", style="bold"))
-        rows: list[list[Cell]] = [[setting.key, _value(setting.value), Text(setting.origin, style="dim")] for setting in answer.settings]
+        rows = [[setting.key, _value(setting.value), Text(setting.origin, style="dim")] for setting in answer.settings]
         console.print(columns(rows, "lll", width, indent=1), soft_wrap=True)
 
 

@@ -11,14 +11,14 @@ from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.ledger.entry import Entry
 
 
-def find_rank(answer: Answer, label: str | None) -> RankAnswer:
+def find_rank(answer: Answer, label: str | None, option: str = "--rank") -> RankAnswer:
     """The kind of rank called `label`; without one the kind that needs most. Raises BadInput with the known labels."""
     if label is None:
         return answer.worst
     for rank in answer.ranks:
         if rank.label == label:
             return rank
-    raise BadInput("--rank", f"no kind of rank is called {label!r}; there are {', '.join(rank.label for rank in answer.ranks)}")
+    raise BadInput(option, f"no kind of rank is called {label!r}; there are {', '.join(rank.label for rank in answer.ranks)}")
 
 
 def find_entries(rank: RankAnswer, name: str) -> tuple[Entry, ...]:

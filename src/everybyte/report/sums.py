@@ -45,12 +45,13 @@ def place(entry: Entry) -> str:
     return rest or head
 
 
-def places(entries: Iterable[Entry]) -> list[tuple[str, int]]:
-    """(place, bytes), the largest first. The same module in several runs of layers (a hybrid's) is one place: `layers/mlp`."""
+def places(entries: Iterable[Entry], *, merge: bool = False) -> list[tuple[str, int]]:
+    """(place, bytes), the largest first. The same module in several runs of layers (a hybrid's) is one place: `layers/mlp`; with `merge` in one
+    run as well."""
     runs: dict[str, list[Entry]] = {}
     for entry in entries:
         runs.setdefault(_NUMBERS.sub("", place(entry)), []).append(entry)
-    found = [(name if len(members) > 1 else place(members[0]), sum(e.bytes for e in members)) for name, members in runs.items()]
+    found = [(name if merge or len(members) > 1 else place(members[0]), sum(e.bytes for e in members)) for name, members in runs.items()]
     return sorted(found, key=lambda row: -row[1])
 
 
