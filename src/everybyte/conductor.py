@@ -10,7 +10,7 @@ from everybyte.allocator.reserved import peak_reserved
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.catalog.gpus import find_gpu
 from everybyte.catalog.ranges import interval
-from everybyte.engines.registry import account, folder_of
+from everybyte.engines.registry import account, folder_of, runs_on_several
 from everybyte.job import CustomGpu, Job, job_to_dict, read_job
 from everybyte.layers.network import Network
 from everybyte.ledger.answer import Answer, HardwareFacts, ModelFacts, RankAnswer
@@ -74,7 +74,8 @@ def uses_expandable_segments(job: Job) -> bool:
 def _ranges(job: Job, figures: dict[str, int], given: dict[str, int]) -> dict[str, tuple[int, int]]:
     """The interval of each figure; a given figure has none."""
     section, engine = folder_of(job)
-    found = {name: interval(value, name, section, engine) for name, value in figures.items() if name not in given}
+    several = runs_on_several(job)
+    found = {name: interval(value, name, section, engine, several) for name, value in figures.items() if name not in given}
     return {name: ends for name, ends in found.items() if ends is not None}
 
 

@@ -21,9 +21,10 @@ class Spread(NamedTuple):
     groups: int
 
 
-def kinds(section: str, engine: str) -> tuple[str, ...]:
-    """Keys of the table for a job, the closest kind first: `train/litgpt`, then `train`."""
-    return f"{section}/{engine}", section
+def kinds(section: str, engine: str, several: bool) -> tuple[str, ...]:
+    """Keys of the table for a job, the closest kind first: `train/litgpt`, then `train`; on several GPUs `train, several/megatron`."""
+    kind = f"{section}, several" if several else section
+    return f"{kind}/{engine}", kind
 
 
 @cache
@@ -32,18 +33,18 @@ def _table() -> dict[str, Any]:
         return msgspec.json.decode(file.read(), type=dict[str, Any])
 
 
-def spread(figure: str, section: str, engine: str) -> Spread | None:
+def spread(figure: str, section: str, engine: str, several: bool = False) -> Spread | None:
     """The spread of a figure for a kind of job, or None where no measured run tells."""
     rows = _table().get(figure, {})
-    for kind in kinds(section, engine):
+    for kind in kinds(section, engine, several):
         if kind in rows:
             return Spread(**rows[kind])
     return None
 
 
-def interval(predicted: int, figure: str, section: str, engine: str) -> tuple[int, int] | None:
+def interval(predicted: int, figure: str, section: str, engine: str, several: bool = False) -> tuple[int, int] | None:
     """The bytes between which the measured value is expected 9 times of 10."""
-    found = spread(figure, section, engine)
+    found = spread(figure, section, engine, several)
     if found is None:
         return None
     return int(predicted * found.low), int(predicted * found.high)

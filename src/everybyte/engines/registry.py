@@ -12,7 +12,7 @@ from everybyte.rules.account import Account, Device
 
 TRAIN: dict[str, str] = {
     "pytorch": "pytorch", "accelerate": "pytorch", "transformers": "transformers", "trl": "transformers", "axolotl": "transformers",
-    "llama-factory": "transformers", "litgpt": "litgpt", "torchtune": "torchtune", "nanogpt": "nanogpt", "textbook": "textbook",
+    "llama-factory": "transformers", "litgpt": "litgpt", "torchtune": "torchtune", "torchtitan": "torchtitan", "nanogpt": "nanogpt", "textbook": "textbook",
 }  # fmt: skip
 """framework -> folder."""
 
@@ -32,6 +32,11 @@ def folder_of(job: Job) -> tuple[str, str]:
     if folder is None:
         raise Unsupported(path, f"{name!r} is not answered yet; answered are {', '.join(sorted(table))}")
     return section, folder
+
+
+def runs_on_several(job: Job) -> bool:
+    """Whether a job is spread over GPUs: such runs are measured and learnt from apart."""
+    return ((job.hardware.gpus if job.hardware else None) or 1) > 1
 
 
 def account(job: Job, network: Network, device: Device) -> Account:

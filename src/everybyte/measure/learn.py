@@ -15,7 +15,7 @@ from typing import Any
 from everybyte.basics.errors import Unsupported
 from everybyte.catalog.ranges import kinds
 from everybyte.conductor import estimate
-from everybyte.engines.registry import folder_of
+from everybyte.engines.registry import folder_of, runs_on_several
 from everybyte.job import read_job
 from everybyte.measure.accuracy import Comparison, Wanted, compare
 from everybyte.measure.truth import load_records
@@ -35,14 +35,15 @@ def residuals() -> dict[tuple[str, str], Residuals]:
     wanted = Wanted(lambda _: True, lambda _: True)
     for record in load_records():
         try:
-            section, engine = folder_of(read_job(record["job"]))
+            job = read_job(record["job"])
+            section, engine = folder_of(job)
         except Unsupported:
             continue
         for row in compare(record, wanted, estimate):
             ratio = _ratio(row)
             if ratio is None:
                 continue
-            for kind in kinds(section, engine):
+            for kind in kinds(section, engine, runs_on_several(job)):
                 found.setdefault((row.figure, kind), {}).setdefault(row.group, []).append(ratio)
     return found
 
