@@ -9,16 +9,17 @@ from msgspec.structs import replace
 from everybyte.basics.dtypes import FP32, DType, dtype
 from everybyte.basics.errors import Unsupported
 from everybyte.basics.origin import default_of
-from everybyte.basics.record import Record
 from everybyte.job import Hardware, Train
 from everybyte.job.words import Sharding
 from everybyte.layers.network import Network
 from everybyte.rules.choices import Choices
 from everybyte.rules.ddp import Replicated
+from everybyte.rules.from_job import refuse_offload
 from everybyte.rules.fsdp import FlatShards, RowShards, Sharded
 from everybyte.rules.layout import WHOLE, Layout
 from everybyte.rules.mesh import Mesh, mesh_of
 from everybyte.rules.recipe import Recipe
+from everybyte.rules.spread import Spread
 
 SHARDED_TENSORS = {"gptq": 2}
 """Of a packed weight's tensors, how many are parameters that FSDP shards: fms-acceleration's autogptq_utils.py makes qweight and qzeros
@@ -27,20 +28,7 @@ FLAT = ("fsdp1", "fsdp1-grad-op")
 ROWS = ("fsdp2", "fsdp2-no-reshard", "hsdp")
 
 
-class Spread(Record, frozen=True):
-    """A recipe on a mesh."""
-
-    recipe: Recipe
-    layout: Layout
-    mesh: Mesh
-
-    @property
-    def label(self) -> str:
-        """What the one kind of rank is called."""
-        return "gpu 0" if self.mesh.gpus == 1 else "every rank"
-
-
-def spread(train: Train, hardware: Hardware | None, network: Network, recipe: Recipe, framework: str, choices: Choices) -> Spread:
+def over_several(train: Train, hardware: Hardware | None, network: Network, recipe: Recipe, framework: str, choices: Choices) -> Spread:
     """How a recipe lies over the GPUs of a job. Raises Unsupported for axes that models of transformers do not have here."""
     gpus = (hardware.gpus if hardware else None) or 1
     usual: Sharding = "none" if gpus == 1 else "ddp"
@@ -49,10 +37,11 @@ def spread(train: Train, hardware: Hardware | None, network: Network, recipe: Re
     for axis in ("tp", "pp", "ep", "etp"):
         if (size := getattr(mesh, axis)) > 1:
             raise Unsupported(f"train.mesh.{axis}", f"{size}: {framework} is answered with data parallel alone; megatron and torchtitan know this axis")
+    refuse_offload(train)
     recipe = _shorter(recipe, mesh)
     if sharding in ("none", "ddp"):
         layout = _replicated(train) if mesh.gpus > 1 else WHOLE
-        return Spread(recipe, layout, mesh)
+        return Spread(recipe, layout, mesh.gpus)
     if sharding in (*FLAT, *ROWS):
         return _fully_sharded(train, sharding, mesh, network, recipe, framework, choices)
     raise Unsupported("train.sharding", f"{sharding!r} is not answered for {framework} yet; none, ddp, {', '.join((*FLAT, *ROWS))} are")
@@ -88,9 +77,9 @@ def _fully_sharded(train: Train, sharding: str, mesh: Mesh, network: Network, re
         trains_base = setup.adapter is None
         layout: Sharded = FlatShards(**shared, prefetches=not reentrant, gathers_once=sharding == "fsdp1-grad-op", holds_inputs=reentrant and not trains_base)
         choices.assume("FSDP1 wraps each block (transformer based policy) with use_orig_params: the shared gradient stays until the next forward")
-        return Spread(replace(recipe, gradients_between=True), layout, mesh)
+        return Spread(replace(recipe, gradients_between=True), layout, mesh.gpus)
     reduce = dtype(str(train.dtypes.reduce), "train.dtypes.reduce") if train.dtypes is not None and train.dtypes.reduce not in (None, "none") else None
-    return Spread(recipe, RowShards(**shared, reduce=reduce, reshards=sharding != "fsdp2-no-reshard"), mesh)
+    return Spread(recipe, RowShards(**shared, reduce=reduce, reshards=sharding != "fsdp2-no-reshard"), mesh.gpus)
 
 
 def _stored(recipe: Recipe) -> tuple[DType | None, DType | None]:

@@ -20,7 +20,7 @@ from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.choices import Choices
 from everybyte.rules.from_job import Defaults, recipe_of
 from everybyte.rules.recipe import Recipe
-from everybyte.rules.sharding_from_job import spread
+from everybyte.rules.spread import spread
 from everybyte.rules.training import training
 
 LINEARS = {"output_proj": "o_proj", "w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
@@ -70,7 +70,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
         choices.assume("torch.compile covers each layer and the loss: what it fuses keeps no intermediate results")
     found = spread(train, job.hardware, network, recipe, DEFAULTS.framework, choices)
     bill = training(network, found.recipe, device.compute_capability, _rope(network), found.layout)
-    return Account((Rank(bill, found.label, found.mesh.gpus),), choices, bill.trained_params)
+    return Account((Rank(bill, found.label, found.gpus),), choices, bill.trained_params)
 
 
 def _renamed(train: Train) -> Train:
