@@ -17,7 +17,7 @@ from everybyte.job.words import Sharding
 from everybyte.layers.network import Network
 from everybyte.models.widths import Widths, widths_of
 from everybyte.rules.choices import Choices
-from everybyte.rules.schedules import checked_plan, group_of
+from everybyte.rules.schedules import planned
 
 PATH = "train.mesh"
 GIVEN = ("tp", "sp", "cp", "pp", "ep", "etp", "ulysses", "dp_replicate", "dp_shard")
@@ -95,7 +95,7 @@ def mesh_of(train: Train, hardware: Hardware | None, network: Network, choices: 
         choices.note(key, value, inferred(reason))
     _refuse(mesh, network.layers, widths, train.seq_len, train.pipeline)
     if mesh.pp > 1:
-        checked_plan(train.pipeline or Pipeline(), mesh.pp, train.grad_accum, group_of(train))
+        planned(train, mesh.pp)
     elif train.pipeline is not None:
         choices.warn("train.pipeline has no effect without train.mesh.pp > 1")
     if asked.sp and mesh.tp == 1:

@@ -20,10 +20,12 @@ GROUP = "microbatch-group-size-per-virtual-pipeline-stage"
 """Key of train.extra: micro-batches that a chunk runs in a row before the next chunk does (Megatron-LM)."""
 FOLDED: tuple[Schedule, ...] = ("zb-v", "dualpipe-v")
 """Schedules whose layers go down the ranks and come back: rank i holds stages i and 2p-1-i."""
-SINGLE: tuple[Schedule, ...] = ("gpipe", "1f1b", "zb-h1", "zb-h2", "dualpipe")
+SINGLE: tuple[Schedule, ...] = ("gpipe", "1f1b", "zb-h2", "dualpipe")
 """Schedules whose ranks have one chunk of the layers; DualPipe's hold a second stage for the opposite direction."""
 
 
+TORCH = ("pytorch", "torchtitan", "torchtune")
+"""Frameworks whose pipelines are those of torch.distributed.pipelining; the others follow Megatron-LM."""
 MOST_LETTERS = 100_000
 """Of a layout text written out."""
 
@@ -36,7 +38,12 @@ class Plan(Record, frozen=True):
     virtual: int
     microbatches: int
     group: int
-    """Micro-batches that a chunk runs in a row (interleaved); pp in the other schedules."""
+    """Micro-batches that a chunk runs in a row before the next chunk does; without a meaning where ranks have one chunk."""
+
+    @property
+    def passes(self) -> int:
+        """Forward passes of a rank in a step: each micro-batch through each chunk."""
+        return self.microbatches * self.virtual
 
     @property
     def chunks(self) -> int:
@@ -46,12 +53,11 @@ class Plan(Record, frozen=True):
 
 def plan_of(train: Train, pp: int, choices: Choices) -> Plan:
     """The plan of a job with `pp` > 1 stages, its derived settings recorded. Raises BadInput for what the schedule cannot run."""
-    given = train.pipeline or Pipeline()
-    plan = checked_plan(given, pp, train.grad_accum, group_of(train))
+    given, plan = train.pipeline or Pipeline(), planned(train, pp)
     reasons = {
         "schedule": "several chunks a rank are interleaved" if plan.schedule == "interleaved" else "the usual schedule of one chunk a rank",
         "virtual": "chunks of the layout" if isinstance(given.layers, str) else f"the fewest chunks of {plan.schedule}",
-        "microbatches": "as many as train.grad_accum" if train.grad_accum else "as many as stages: the fewest that reach all",
+        "microbatches": "as many as train.grad_accum" if train.grad_accum else "as many as stages, the fewest that reach all of them",
     }
     for key, reason in reasons.items():
         stated = getattr(given, key)
@@ -60,14 +66,17 @@ def plan_of(train: Train, pp: int, choices: Choices) -> Plan:
     return plan
 
 
-def group_of(train: Train) -> int | None:
+def planned(train: Train, pp: int) -> Plan:
+    """The plan of a job with `pp` > 1 stages. Raises BadInput for what the schedule cannot run."""
+    return _planned(train.pipeline or Pipeline(), pp, train.grad_accum, _group_of(train), (train.framework or "pytorch") in TORCH)
+
+
+def _group_of(train: Train) -> int | None:
     """Megatron-LM's group size, if the job states it."""
     value = with_hyphens(train.extra).get(GROUP)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise BadInput(f"train.extra.{GROUP}", f"must be a whole number of micro-batches, not {value!r}")
-    return value
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        return value
+    raise BadInput(f"train.extra.{GROUP}", f"must be a whole number of micro-batches, not {value!r}")
 
 
 def with_hyphens(extra: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -76,21 +85,23 @@ def with_hyphens(extra: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=4096)
-def checked_plan(given: Pipeline, pp: int, grad_accum: int | None, group: int | None) -> Plan:
-    """The plan behind a pipeline section. Raises BadInput for the first demand of the schedule that it breaks."""
-    pieces = chunks_of_layout(given.layers, pp) or (len(given.layers) // pp if isinstance(given.layers, tuple) and len(given.layers) > pp else None)
+def _planned(given: Pipeline, pp: int, grad_accum: int | None, group: int | None, is_torch: bool) -> Plan:
+    pieces = _chunks_of_text(given.layers, pp)
     schedule: Schedule = given.schedule or ("interleaved" if (given.virtual or pieces or 1) > 1 else "1f1b")
-    virtual = given.virtual or pieces or (1 if schedule in SINGLE else 2)
-    plan = Plan(schedule, pp, virtual, given.microbatches or grad_accum or pp, group or pp)
+    virtual = given.virtual or pieces or (2 if schedule in ("interleaved", *FOLDED) else 1)
     if pieces is not None and pieces != virtual:
         raise BadInput(f"{PATH}.layers", f"has {pieces} chunks for each of {pp} stages, but virtual is {virtual}")
-    for fault in _faults(plan):
+    microbatches = given.microbatches or grad_accum or pp
+    if is_torch:
+        group = microbatches // max(microbatches // pp, 1)
+    plan = Plan(schedule, pp, virtual, microbatches, group or pp)
+    for fault in (*_faults(plan), *(_torch_faults(plan) if is_torch else _megatron_faults(plan))):
         raise fault
     return plan
 
 
-def chunks_of_layout(layers: tuple[int, ...] | str | None, pp: int) -> int | None:
-    """Chunks of a rank that a layout text has; None where the layers are given otherwise. Raises BadInput for a text that pp ranks cannot share."""
+def _chunks_of_text(layers: tuple[int, ...] | str | None, pp: int) -> int | None:
+    """Chunks of a rank in a layout text; None where there is no text. Raises BadInput for a text that pp ranks cannot share."""
     if not isinstance(layers, str):
         return None
     pieces = len(unrolled(layers).split("|"))
@@ -113,22 +124,33 @@ def _faults(plan: Plan) -> Iterator[BadInput]:
         yield BadInput(few, f"must be even with dualpipe, not {microbatches}: half of them go in each direction")
     if schedule.startswith("dualpipe") and microbatches < 2 * pp:
         yield BadInput(few, f"must be at least 2·pp = {2 * pp} with {schedule}, not {microbatches}")
-    if schedule == "interleaved":
-        yield from _interleaved_faults(plan)
-
-
-def _interleaved_faults(plan: Plan) -> Iterator[BadInput]:
-    """Megatron-LM schedules.py forward_backward_pipelining_with_interleaving."""
-    pp, microbatches, group = plan.pp, plan.microbatches, plan.group
-    if plan.virtual < 2:
+    if schedule == "interleaved" and virtual < 2:
         yield BadInput(f"{PATH}.virtual", "must be at least 2 with interleaved; 1f1b has one chunk a rank")
+
+
+def _megatron_faults(plan: Plan) -> Iterator[BadInput]:
+    """Megatron-LM schedules.py forward_backward_pipelining_with_interleaving."""
+    if plan.virtual == 1 or plan.schedule in FOLDED:
+        return
+    pp, microbatches, group = plan.pp, plan.microbatches, plan.group
     if microbatches < pp:
-        yield BadInput(f"{PATH}.microbatches", f"must be at least pp = {pp} with interleaved, not {microbatches}")
+        yield BadInput(f"{PATH}.microbatches", f"must be at least pp = {pp} with {plan.schedule}, not {microbatches}")
     elif not pp <= group <= microbatches:
         yield BadInput(f"train.extra.{GROUP}", f"must lie between pp = {pp} and the {microbatches} micro-batches, not {group}")
     elif 0 < microbatches % group < pp:
         what = f"a multiple of pp = {pp}" if group == pp else f"a multiple of the group size {group}, or leave at least pp = {pp} over"
-        yield BadInput(f"{PATH}.microbatches", f"must be {what} with interleaved, not {microbatches}")
+        yield BadInput(f"{PATH}.microbatches", f"must be {what} with {plan.schedule}, not {microbatches}")
+
+
+def _torch_faults(plan: Plan) -> Iterator[BadInput]:
+    """torch.distributed.pipelining schedules.py: rounds of at least pp micro-batches, all of one length."""
+    pp, microbatches, rounds = plan.pp, plan.microbatches, max(plan.microbatches // plan.pp, 1)
+    if plan.schedule == "1f1b" and microbatches < pp:
+        yield BadInput(f"{PATH}.microbatches", f"must be at least pp = {pp} with 1f1b, not {microbatches}")
+    if plan.virtual > 1 and plan.schedule not in FOLDED and microbatches % rounds:
+        yield BadInput(
+            f"{PATH}.microbatches", f"must be a multiple of the {rounds} rounds that {pp} stages make of them with {plan.schedule}, not {microbatches}"
+        )
 
 
 @lru_cache(maxsize=1024)
