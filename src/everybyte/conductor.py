@@ -21,6 +21,9 @@ from everybyte.models.source import network_of
 from everybyte.rules.account import Account, Bill, Device, Rank
 from everybyte.rules.overhead import context, context_line
 
+HIP = "gfx"
+"""How AMD's architectures are called: there expandable segments are not supported and asking for them has no effect (c10/cuda/CUDAAllocatorConfig.cpp,
+PYTORCH_C10_DRIVER_API_SUPPORTED)."""
 NO_DEVICE = Device("", 0, "8.0")
 """Where the job names no GPU: workspaces as on Ampere."""
 
@@ -33,7 +36,7 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
     """
     job = job if isinstance(job, Job) else read_job(job)
     network, device, found = _account(job)
-    expandable = uses_expandable_segments(job)
+    expandable = uses_expandable_segments(job, usual=found.expandable) and not device.compute_capability.startswith(HIP)
     ranks = tuple(_rank_answer(rank, device, expandable) for rank in found.ranks)
     worst = max(ranks, key=lambda r: r.figures.get("peak.device", 0))
     figures = {**worst.figures, **found.figures}
@@ -61,14 +64,15 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
     )  # fmt: skip
 
 
-def uses_expandable_segments(job: Job) -> bool:
-    """Whether PYTORCH_CUDA_ALLOC_CONF of the job asks for expandable segments. Raises Unsupported for settings that change the replay otherwise."""
+def uses_expandable_segments(job: Job, *, usual: bool = False) -> bool:
+    """Whether PYTORCH_CUDA_ALLOC_CONF of the job asks for expandable segments; `usual` where it does not say. Raises Unsupported for settings that
+    change the replay otherwise."""
     stated = (job.env.alloc_conf or "") if job.env is not None else ""
     options = dict(part.strip().partition(":")[::2] for part in stated.split(",") if part.strip())
     unknown = [name for name in options if name not in ("expandable_segments", "backend")]
     if unknown or options.get("backend", "native") != "native":
         raise Unsupported("env.alloc_conf", f"{stated!r} is not answered yet; expandable_segments:True or False is")
-    return options.get("expandable_segments", "False").casefold() == "true"
+    return options.get("expandable_segments", str(usual)).casefold() == "true"
 
 
 def _ranges(job: Job, figures: dict[str, int], given: dict[str, int]) -> dict[str, tuple[int, int]]:

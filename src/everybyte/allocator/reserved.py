@@ -8,6 +8,8 @@ from everybyte.allocator.caching import MIN_BLOCK, SMALL_REQUEST, SMALL_SEGMENT,
 from everybyte.basics.units import round_up
 
 Event = tuple[int, int]
+STREAM_BITS = 40
+"""The stream of an event is its key >> 40: memory is used again on the stream on which it was made alone."""
 
 
 def peak_reserved(script: Iterable[Event], capacity: int = 0, *, expandable: bool = False) -> int:
@@ -17,11 +19,16 @@ def peak_reserved(script: Iterable[Event], capacity: int = 0, *, expandable: boo
     without a limit, so that the answer says how much is missing. `expandable`: with expandable_segments:True, which unmaps what is free
     before it fails, so that a limit adds nothing.
     """
-    rows = list(script)
-    large, small = apart(rows)
-    endless = _run(large, ExpandableSegments() if expandable else CachingAllocator())
-    needed = endless.peak_reserved + small
-    if expandable or not 0 < capacity < needed or endless.peak_allocated > capacity:
+    streams: dict[int, list[Event]] = {}
+    for event in script:
+        streams.setdefault(event[0] >> STREAM_BITS, []).append(event)
+    needed = 0
+    for stream in streams.values():
+        large, small = apart(stream)
+        endless = _run(large, ExpandableSegments() if expandable else CachingAllocator())
+        needed += endless.peak_reserved + small
+    rows = next(iter(streams.values()), [])
+    if expandable or len(streams) > 1 or not 0 < capacity < needed or endless.peak_allocated > capacity:
         return needed
     try:
         # near the limit every MiB counts, and both pools are given back together: all events are replayed

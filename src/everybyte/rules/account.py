@@ -58,3 +58,5 @@ class Account(Record, frozen=True):
     trainable_params: int = 0
     figures: dict[str, int] = msgspec.field(default_factory=dict)
     peak_figure: str = "peak.allocated"
+    expandable: bool = False
+    """The framework's own launcher sets expandable_segments:True where the job does not say."""

@@ -305,14 +305,14 @@ def _part(segment: Segment, point: Point, index: int) -> _Part:
     )  # fmt: skip
 
 
-def script(training: Training) -> Iterator[Event]:
+def script(writer: Script) -> Iterator[Event]:
     """Loading and the steps until the allocator has seen everything: the first makes the optimizer's states, the second runs beside them and finds
     the first's free blocks.
 
     Where every block is recomputed and adapters leave small tensors alone behind, the second step finds its places as the first did: it is left
     out (the same reserved bytes to the MiB in all measured runs of that kind).
     """
-    writer = Script(training)
+    training = writer.training
     yield from writer.load()
     plan = training.recipe.recompute
     alike = plan.mode != "none" and plan.every == 1 and plan.in_flight is None and not writer.leaves_large_tensors()

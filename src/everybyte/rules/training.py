@@ -124,9 +124,11 @@ class Training(Record, frozen=True):
 
     def script(self) -> Iterable[tuple[int, int]]:
         """The allocations of loading and two steps in program order."""
-        from everybyte.rules.events import script
+        from everybyte.rules.events import Script, script
+        from everybyte.rules.fsdp import RowShards
+        from everybyte.rules.row_events import RowScript
 
-        return script(self)
+        return script(RowScript(self, self.layout) if isinstance(self.layout, RowShards) else Script(self))
 
 
 @lru_cache(maxsize=64)

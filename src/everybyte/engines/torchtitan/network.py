@@ -1,0 +1,75 @@
+"""A network as torchtitan builds it: blocks of its own on the share of one tensor-parallel rank, its head with the loss."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from msgspec.structs import replace
+
+from everybyte.basics.errors import BadInput, Unsupported
+from everybyte.basics.record import Record
+from everybyte.engines.torchtitan.block import FEEDFORWARD, NAMES, Group, TitanBlock, TitanEmbedding
+from everybyte.engines.torchtitan.loss import Kind, TitanHead
+from everybyte.engines.torchtitan.release import Release
+from everybyte.layers.attention import Attention
+from everybyte.layers.block import Block
+from everybyte.layers.mlp import GatedMLP
+from everybyte.layers.network import Embedding, Network, Run
+from everybyte.layers.norm import Norm
+
+PATH = "model"
+
+
+class Form(Record, frozen=True):
+    """What a job decides about the model's form."""
+
+    release: Release
+    group: Group
+    compiled: bool
+    loss: Kind
+    chunks: int
+    own_products: int = 0
+    """Leading blocks whose products are kernels of their own (NVFP4)."""
+    stores_attention: bool = True
+
+
+@lru_cache(maxsize=1024)
+def rendition(network: Network, form: Form) -> Network:
+    """torchtitan's form of a network. Raises Unsupported for one that its model files cannot be."""
+    group, release = form.group, form.release
+    if network.vocab % group.size:
+        raise BadInput("train.mesh.tp", f"{group.size} does not divide the vocabulary of {network.vocab:,}")
+    norm = Norm(style="torch" if release.fused_norm else ("wide" if release.native_norm else "llama"))
+    dims = group.dims(network.hidden)
+    runs: list[Run] = []
+    for run in network.runs:
+        layer = _block(run.layer, form, norm)
+        own = min(max(form.own_products - run.first, 0), run.count)
+        parts = ((run.first, own, False), (run.first + own, run.count - own, True))
+        runs += [Run("layers", first, count, replace(layer, counts_products=counts), dims) for first, count, counts in parts if count]
+    return Network(
+        network.name, "torchtitan", network.hidden, network.vocab, tuple(runs),
+        TitanEmbedding(Embedding(network.vocab // group.size, network.hidden, "tok_embeddings"), group), None,
+        TitanHead(network.vocab // group.size, norm, group, form.loss, form.chunks, network.tied),
+        tied=network.tied, dtype=network.dtype, max_positions=network.max_positions, experts=network.experts, top_k=network.top_k, head_dims=dims,
+    )  # fmt: skip
+
+
+def _block(layer: Any, form: Form, norm: Norm) -> TitanBlock:
+    """A block of torchtitan with the sizes of another."""
+    if not isinstance(layer, Block) or not isinstance(layer.mixer, Attention) or not isinstance(layer.mlp, GatedMLP) or layer.norm.kind != "rms":
+        raise Unsupported(PATH, "torchtitan is answered for decoders like Llama 3 and Qwen3; this model has other blocks")
+    t = form.group.size
+    mixer, mlp = layer.mixer, layer.mlp
+    if mixer.sinks or mixer.gate or mixer.window or mixer.fused_qkv or mlp.fused_gate or mixer.v_dim not in (0, mixer.head_dim):
+        raise Unsupported(PATH, "torchtitan is answered for plain attention; this model's has sinks, gates, windows or joined projections")
+    for name, size in (("query heads", mixer.heads), ("heads of keys and values", mixer.kv_heads), ("feed-forward columns", mlp.ffn)):
+        if size % t:
+            raise BadInput("train.mesh.tp", f"{t} does not divide the model's {size:,} {name}")
+    attention = Attention(
+        mixer.hidden, mixer.heads // t, mixer.kv_heads // t, mixer.head_dim, qkv_bias=mixer.qkv_bias, qk_norm=mixer.qk_norm, qk_norm_style=norm.style,
+        complex_rope=not form.compiled, names=NAMES,
+    )  # fmt: skip
+    feed_forward = GatedMLP(mlp.hidden, mlp.ffn // t, mlp.activation, names=FEEDFORWARD)
+    return TitanBlock(attention, feed_forward, norm, form.group, form.compiled, stores_attention=form.stores_attention)

@@ -1,0 +1,109 @@
+"""Accounts for a step of torchtitan's trainer."""
+
+from __future__ import annotations
+
+import re
+
+from msgspec.structs import replace
+
+from everybyte.basics.dtypes import BF16, FP32
+from everybyte.basics.errors import BadInput
+from everybyte.basics.origin import default_of
+from everybyte.engines.torchtitan.block import Group
+from everybyte.engines.torchtitan.loss import Kind
+from everybyte.engines.torchtitan.network import Form, rendition
+from everybyte.engines.torchtitan.release import Release, release_of
+from everybyte.job import Hardware, Job, Train
+from everybyte.layers.network import Network
+from everybyte.layers.setup import Kernels, Setup
+from everybyte.rules.account import Account, Device, Rank
+from everybyte.rules.choices import Choices
+from everybyte.rules.from_job import Defaults, batch_of, optimizer_of
+from everybyte.rules.fsdp import RowShards
+from everybyte.rules.mesh import NODE, Mesh, mesh_of
+from everybyte.rules.recipe import Recipe, RecomputePlan
+from everybyte.rules.training import training
+from everybyte.rules.units import Units
+
+EAGER = Kernels(attention="flash")
+CHUNKS = 8
+COMPILED = Kernels(attention="flash", norm="fused", mlp="fused", rope="fused")
+
+
+def account(job: Job, network: Network, device: Device) -> Account:
+    """The account of a run. Raises BadInput or Unsupported with the key's path."""
+    assert job.train is not None
+    train, choices = job.train, Choices()
+    release = release_of(train.version)
+    choices.note("train.framework", "torchtitan", "given")
+    choices.note("train.version", release.name, "given" if train.version else default_of("everybyte, the latest it knows"))
+    mesh = mesh_of(train, job.hardware, network, choices, sharding="fsdp2")
+    form = _form(train, mesh, release, device, choices)
+    own = rendition(network, form)
+    recipe = _recipe(train, network, mesh, form, choices)
+    layout = RowShards(
+        degree=mesh.shards, stored=FP32, reduce=FP32, units=Units(("embed", "head") if release.separate_ends and not network.tied else ()),
+        reshards=train.sharding != "fsdp2-no-reshard", kept_units=("head",), keeps_last=not release.separate_ends,
+    )  # fmt: skip
+    bill = training(own, recipe, device.compute_capability, layout=layout)
+    return Account((Rank(bill, "every rank", mesh.gpus),), choices, bill.trained_params, expandable=_expandable(job.hardware, mesh, choices))
+
+
+def _expandable(hardware: Hardware | None, mesh: Mesh, choices: Choices) -> bool:
+    """run_train.sh sets PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; multinode_trainer.slurm and torchrun by itself do not."""
+    one_node = mesh.gpus <= ((hardware.gpus_per_node if hardware else None) or NODE)
+    choices.assume(f"started by {'run_train.sh, with' if one_node else 'multinode_trainer.slurm, without'} expandable segments (env.alloc_conf says otherwise)")
+    return one_node
+
+
+def _form(train: Train, mesh: Mesh, release: Release, device: Device, choices: Choices) -> Form:
+    compiled = choices.pick("train.compile", train.compile, False, default_of(release.name))
+    group = Group(mesh.tp, train.mesh is None or train.mesh.sp is not False)
+    chunks = (train.loss.chunks if train.loss else None) or CHUNKS
+    stores = release.stores_attention(device.compute_capability)
+    return Form(release, group, compiled, _loss(train, mesh, release, compiled, choices), chunks, _own_products(train), stores)
+
+
+def _own_products(train: Train) -> int:
+    """Leading blocks whose linear layers are NVFP4's: `nvfp4 (layers 0-26) bf16 tail`."""
+    text = str((train.extra or {}).get("quantization", ""))
+    found = re.search(r"nvfp4 \(layers 0-(\d+)\)", text)
+    if text and found is None:
+        raise BadInput("train.extra.quantization", f"{text!r} is not understood; 'nvfp4 (layers 0-26)' names the blocks that are NVFP4")
+    return int(found[1]) + 1 if found else 0
+
+
+def _loss(train: Train, mesh: Mesh, release: Release, compiled: bool, choices: Choices) -> Kind:
+    usual = "chunked" if release.chunks_head else ("vocab-parallel" if mesh.tp > 1 else ("compiled" if compiled else "standard"))
+    kind = choices.pick("train.loss.kind", train.loss.kind if train.loss else None, usual, default_of(release.name))
+    if kind == "chunked":
+        return "chunked-head" if release.chunks_head else "chunked-logits"
+    if mesh.tp > 1:
+        return "parallel"
+    if kind == "compiled" and not release.compiles_loss:
+        return "eager"
+    return "compiled" if kind == "compiled" else "eager"
+
+
+def _recipe(train: Train, network: Network, mesh: Mesh, form: Form, choices: Choices) -> Recipe:
+    release = form.release
+    defaults = Defaults(release.name, impl="fused" if release.fused_optimizer else "foreach", batch_bytes_per_token=16)
+    batch = batch_of(train, network, defaults, choices)
+    ways = mesh.sequence_parallel
+    kernels = replace(COMPILED if form.compiled else EAGER, repeat_kv=release.repeats_kv)
+    setup = Setup(weights=BF16, kernels=kernels, single=batch.b == 1)
+    return Recipe(
+        setup=setup, batch=batch._replace(s=batch.s // ways, t=batch.t // ways), optimizer=optimizer_of(train, defaults, choices, None, None),
+        recompute=_recompute(train, choices, release), stream=BF16, batch_bytes_per_token=16,
+    )  # fmt: skip
+
+
+def _recompute(train: Train, choices: Choices, release: Release) -> RecomputePlan:
+    given = train.recompute
+    policy = choices.pick("train.recompute.policy", given.policy if given else None, "selective", default_of(release.name))
+    every = given.every if given else None
+    if policy == "none":
+        return RecomputePlan()
+    if policy == "full" or every:
+        return RecomputePlan("non-reentrant", every or 1)
+    return RecomputePlan("selective")
