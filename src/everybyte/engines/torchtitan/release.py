@@ -23,6 +23,7 @@ NATIVE_NORM: Day = (2025, 3, 19)
 CUDNN: Day = (2025, 5, 14)
 COMPILED_LOSS: Day = (2025, 4, 2)
 SEPARATE_ENDS: Day = (2025, 7, 28)
+WEIGHTED_STAGES: Day = (2025, 7, 30)
 FUSED_NORM: Day = (2025, 8, 1)
 CUDNN_STORED: Day = (2025, 12, 1)
 GROUPED_ATTENTION: Day = (2026, 1, 27)
@@ -59,6 +60,11 @@ class Release(Record, frozen=True):
     def separate_ends(self) -> bool:
         """Embedding, and norm with head, are FSDP units of their own (#1094); before, both are the root's, and the last block stays gathered."""
         return self.day >= SEPARATE_ENDS
+
+    @property
+    def weighs_ends(self) -> bool:
+        """Embedding and head count as layers where a pipeline is divided (#1416)."""
+        return self.day >= WEIGHTED_STAGES
 
     def stores_attention(self, compute_capability: str) -> bool:
         """Selective recomputing keeps the result of attention. On GPUs of capability 10.0 cuDNN's kernel runs (#1196), which the list of kept

@@ -7,22 +7,27 @@ import re
 from msgspec.structs import replace
 
 from everybyte.basics.dtypes import BF16, FP32
-from everybyte.basics.errors import BadInput
+from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of
 from everybyte.engines.torchtitan.block import Group
 from everybyte.engines.torchtitan.loss import Kind
 from everybyte.engines.torchtitan.network import Form, rendition
+from everybyte.engines.torchtitan.pipeline import Share, counts, share
 from everybyte.engines.torchtitan.release import Release, release_of
 from everybyte.job import Hardware, Job, Train
+from everybyte.job.words import Sharding
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Kernels, Setup
 from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.choices import Choices
 from everybyte.rules.from_job import Defaults, batch_of, optimizer_of
 from everybyte.rules.fsdp import RowShards
+from everybyte.rules.layout import WHOLE
 from everybyte.rules.mesh import NODE, Mesh, mesh_of
 from everybyte.rules.recipe import Recipe, RecomputePlan
-from everybyte.rules.training import training
+from everybyte.rules.schedules import plan_of
+from everybyte.rules.stages import stages_of
+from everybyte.rules.training import Training
 from everybyte.rules.units import Units
 
 EAGER = Kernels(attention="flash")
@@ -39,14 +44,37 @@ def account(job: Job, network: Network, device: Device) -> Account:
     choices.note("train.version", release.name, "given" if train.version else default_of("everybyte, the latest it knows"))
     mesh = mesh_of(train, job.hardware, network, choices, sharding="fsdp2")
     form = _form(train, mesh, release, device, choices)
-    own = rendition(network, form)
     recipe = _recipe(train, network, mesh, form, choices)
-    layout = RowShards(
-        degree=mesh.shards, stored=FP32, reduce=FP32, units=Units(("embed", "head") if release.separate_ends and not network.tied else ()),
-        reshards=train.sharding != "fsdp2-no-reshard", kept_units=("head",), keeps_last=not release.separate_ends,
+    layout = _layout(train, network, mesh, release, choices)
+    own, found = rendition(network, form), []
+    for part in _shares(train, own, mesh, release, choices):
+        bill = Training(part.network, recipe, device.compute_capability, (), layout, part.waiting)
+        found.append(Rank(bill, part.label, mesh.gpus // mesh.pp, part.stage))
+    total = WHOLE.trained(own, recipe.setup, None, None).numel * mesh.tp
+    return Account(tuple(found), choices, total, expandable=_expandable(job.hardware, mesh, choices))
+
+
+def _shares(train: Train, network: Network, mesh: Mesh, release: Release, choices: Choices) -> tuple[Share, ...]:
+    """The kinds of ranks: one for each pipeline stage."""
+    if mesh.pp == 1:
+        return (Share(network, (), "every rank" if mesh.gpus > 1 else "gpu 0", 0),)
+    plan = plan_of(train, mesh.pp, choices)
+    stages = stages_of(train, network, plan, counts(network.layers, plan, release))
+    return tuple(share(network, stage, plan) for stage in stages)
+
+
+def _layout(train: Train, network: Network, mesh: Mesh, release: Release, choices: Choices) -> RowShards:
+    """FSDP2 as parallelize.py applies it. Without a policy stages of a pipeline keep their weights gathered, and their whole gradients until the
+    last micro-batch."""
+    usual: Sharding = "fsdp2-no-reshard" if mesh.pp > 1 else "fsdp2"
+    sharding = choices.pick("train.sharding", train.sharding, usual, default_of(release.name))
+    if sharding not in ("fsdp2", "fsdp2-no-reshard", "hsdp"):
+        raise Unsupported("train.sharding", f"{sharding!r} is not answered for torchtitan; fsdp2, fsdp2-no-reshard and hsdp are")
+    apart = release.separate_ends and not network.tied
+    return RowShards(
+        degree=mesh.shards, stored=FP32, reduce=FP32, units=Units(("embed", "head") if apart else ()), reshards=sharding != "fsdp2-no-reshard",
+        kept_units=("head",) if apart else (), keeps_last=not release.separate_ends, unsharded=mesh.pp > 1,
     )  # fmt: skip
-    bill = training(own, recipe, device.compute_capability, layout=layout)
-    return Account((Rank(bill, "every rank", mesh.gpus),), choices, bill.trained_params, expandable=_expandable(job.hardware, mesh, choices))
 
 
 def _expandable(hardware: Hardware | None, mesh: Mesh, choices: Choices) -> bool:
@@ -91,10 +119,11 @@ def _recipe(train: Train, network: Network, mesh: Mesh, form: Form, choices: Cho
     batch = batch_of(train, network, defaults, choices)
     ways = mesh.sequence_parallel
     kernels = replace(COMPILED if form.compiled else EAGER, repeat_kv=release.repeats_kv)
+    accumulates = mesh.pp > 1 or choices.pick("train.grad_accum", train.grad_accum, 1, default_of(release.name)) > 1
     setup = Setup(weights=BF16, kernels=kernels, single=batch.b == 1)
     return Recipe(
         setup=setup, batch=batch._replace(s=batch.s // ways, t=batch.t // ways), optimizer=optimizer_of(train, defaults, choices, None, None),
-        recompute=_recompute(train, choices, release), stream=BF16, batch_bytes_per_token=16,
+        recompute=_recompute(train, choices, release), stream=BF16, batch_bytes_per_token=16, gradients_live="always" if accumulates else "backward",
     )  # fmt: skip
 
 
