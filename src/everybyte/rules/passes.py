@@ -40,6 +40,8 @@ def warmup(plan: Plan, rank: int) -> int:
 
     zb-h1 and zb-h2 are the schedules that the paper draws for F, I and W of equal length: the second runs twice as far ahead, which fills the
     bubble. (The authors' scheduler searches an order for measured times under the same limits of p and 2p micro-batches.)
+    With overlap_moe_expert_parallel_comm Megatron-LM runs one more forward pass ahead and each later one beside a backward pass, whose tensors make
+    room for it: no more is alive than without.
     """
     behind, chunks = plan.pp - 1 - rank, (plan.virtual - 1) * plan.group
     ahead = {"gpipe": plan.passes, "1f1b": behind, "interleaved": 2 * behind + chunks, "zb-h1": behind + chunks, "zb-h2": 2 * behind}
