@@ -1,0 +1,124 @@
+"""Rules that the GPU, the environment and the versions decide: which attention kernel runs, which workspaces libraries keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from everybyte.basics.errors import Unsupported
+from everybyte.basics.record import Record
+from everybyte.basics.units import KiB, MiB
+from everybyte.engines.megatron.style import AttentionKernel
+from everybyte.job import Train
+from everybyte.ledger.build import Line, plain
+from everybyte.rules.choices import versions
+from everybyte.rules.overhead import CUBLAS_SOURCE, cublas_workspace
+
+Version = tuple[int, ...]
+
+TE_GEMM = "TransformerEngine pytorch/cpp_extensions/gemm.py get_cublas_workspace_size_bytes"
+STORED = {"unfused": "unfused", "eager": "unfused", "flash2": "flash2"}
+"""train.attention -> kernel, where the job names it."""
+NEWEST: Version = (99,)
+
+
+class Versions(Record, frozen=True):
+    """Megatron Core and Transformer Engine; the newest that the rules know where the job does not say."""
+
+    core: Version = NEWEST
+    te: Version = NEWEST
+
+    @property
+    def reuses_te_gradients(self) -> bool:
+        """Dummy weight gradients of linear layers are cached by shape (TransformerEngine ba5dc5d)."""
+        return self.te >= (2, 3)
+
+    @property
+    def reuses_head_gradient(self) -> bool:
+        """The head takes its dummy gradient from the same cache (Megatron-LM e7c55de)."""
+        return self.core >= (0, 14) and self.reuses_te_gradients
+
+    @property
+    def weighs_early(self) -> bool:
+        """Routing weights multiply activations inside the experts (Megatron-LM 2659630)."""
+        return self.core >= (0, 13)
+
+    @property
+    def adds_by_index(self) -> bool:
+        """Deterministic un-permuting is `index_add_` (Megatron-LM 56818f9)."""
+        return self.core >= (0, 15)
+
+
+def versions_of(train: Train) -> Versions:
+    """What `train.version` says: `Megatron-LM 0.13, Transformer Engine 2.2` (or megatron-core, mcore, TE)."""
+    text = (train.version or "").replace("Transformer Engine", "te").replace("TransformerEngine", "te").replace("Megatron Core", "mcore")
+    found = versions(text)
+    core = next((found[name] for name in ("megatron-lm", "megatron-core", "mcore", "megatron") if name in found), NEWEST)
+    return Versions(core, next((found[name] for name in ("te", "transformer-engine") if name in found), NEWEST))
+
+
+def major(compute_capability: str) -> int:
+    """Generation of a GPU; 9 where the catalogue does not say."""
+    head = compute_capability.split(".", maxsplit=1)[0]
+    return int(head) if head.isdigit() else 9
+
+
+def is_deterministic(extra: Mapping[str, Any]) -> bool:
+    """Whether Transformer Engine may use deterministic algorithms alone."""
+    return bool(extra.get("deterministic-mode")) or str(extra.get("NVTE-ALLOW-NONDETERMINISTIC-ALGO", "1")) == "0"
+
+
+def attention_kernel(train: Train, extra: Mapping[str, Any], capability: str, *, te: bool, drops: bool) -> AttentionKernel:
+    """The kernel that the job names, or the one that Transformer Engine chooses.
+
+    It takes FlashAttention 2 below compute capability 9.0, else cuDNN (attention/dot_product_attention/utils.py get_attention_backend), unless cuDNN
+    has no deterministic backward: from 10.0 on with dropout (common/fused_attn/fused_attn.cpp).
+    """
+    word = train.attention or {"flash": "flash2", "fused": "te"}.get(str(extra.get("attention-backend", "te")), str(extra.get("attention-backend", "te")))
+    if not te:
+        return "unfused"
+    if word in STORED:
+        return "unfused" if STORED[word] == "unfused" else "flash2"
+    if word not in ("te", "auto", "flash3"):
+        raise Unsupported("train.attention", f"{word!r} is not answered by Megatron-LM; te (its own choice), flash2, flash3 and unfused are")
+    if word == "te" and (major(capability) < 9 or (major(capability) >= 10 and drops and is_deterministic(extra))):
+        return "flash2"
+    return "cudnn"
+
+
+class Site(Record, frozen=True):
+    """What decides the workspaces."""
+
+    capability: str
+    config: str
+    """CUBLAS_WORKSPACE_CONFIG."""
+    te: bool
+    """Some product runs in Transformer Engine: its layers, or the router of a mixture."""
+    grouped: bool
+    """Experts run as grouped products."""
+    overlapped: bool
+    """Communication of the tensor-parallel group is split and overlapped with products (tp_comm_overlap)."""
+    streams: bool
+    """Forward and backward of two micro-batches run on streams of their own (overlap_moe_expert_parallel_comm)."""
+
+
+def handle_workspace(capability: str, config: str) -> int:
+    """Bytes of one cuBLAS handle's workspace: `:SIZE:COUNT` pairs in KiB, or PyTorch's default for the GPU."""
+    numbers = [part for part in config.split(":") if part]
+    if len(numbers) % 2 == 0 and numbers and all(n.isdigit() for n in numbers):
+        return sum(int(size) * int(count) for size, count in zip(numbers[::2], numbers[1::2], strict=True)) * KiB
+    return cublas_workspace(capability)
+
+
+def workspace_lines(site: Site) -> Iterator[Line]:
+    """Workspaces of PyTorch's cuBLAS handles and of Transformer Engine, each made once and kept."""
+    one, handles = handle_workspace(site.capability, site.config), 4 if site.streams else 2
+    yield Line("workspace/cublas", "workspace", handles * one, plain("handles·w", handles=handles, w=one), CUBLAS_SOURCE, "formula")
+    if not site.te:
+        return
+    own = 32 * MiB + KiB if major(site.capability) >= 9 else 4 * MiB
+    yield Line("workspace/transformer_engine", "workspace", own, plain("w_te", w_te=own), TE_GEMM, "formula")
+    for wanted, name, count in ((site.overlapped, "userbuffers", 3), (site.grouped, "grouped", 4)):
+        if wanted:
+            text = plain("streams·w_te", streams=count, w_te=own)
+            yield Line(f"workspace/transformer_engine/{name}", "workspace", count * own, text, f"{TE_GEMM}, one for each stream", "formula")

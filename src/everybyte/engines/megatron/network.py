@@ -1,0 +1,90 @@
+"""What one pipeline stage runs on one rank, as a Network of Megatron Core's own layers with the sizes of that rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from everybyte.basics.record import Record
+from everybyte.engines.megatron.block import Checkpoint, TransformerLayer
+from everybyte.engines.megatron.ends import Entry, FinalNorm, Loss, Received
+from everybyte.engines.megatron.prediction import Prediction
+from everybyte.engines.megatron.sizes import Split, layers_of, learned_positions, prediction_of
+from everybyte.engines.megatron.style import Style
+from everybyte.layers.network import Network, Run
+from everybyte.layers.size import Dim
+from everybyte.rules.stages import Stage
+
+PREFIX = "decoder.layers"
+
+
+class Recomputed(Record, frozen=True):
+    """Whole layers that backward runs again. `uniform`: every so many layers are one checkpoint; `block`: so many of each chunk are one each."""
+
+    method: str
+    layers: int
+
+
+class StagePlan(NamedTuple):
+    """A stage's network, and the pieces of it that belong to each chunk."""
+
+    network: Network
+    labels: tuple[tuple[str, ...], ...]
+
+
+@lru_cache(maxsize=4096)
+def stage_plan(network: Network, stage: Stage, split: Split, style: Style, vocab: int, full: Recomputed | None, last: int) -> StagePlan:
+    """The local network of a stage. The chunk `last` stands last, with what ends in the loss if that is there; the others before it."""
+    dims = (split.tokens, Dim("h", network.hidden))
+    by_chunk = [_chunk(network, stage, chunk, split, style, vocab, full) for chunk in range(len(stage.chunks))]
+    order = [*(chunk for chunk in range(len(by_chunk)) if chunk != last), last]
+    both = stage.has_embedding and stage.has_head
+    stem: Any = Received(network.hidden, network.dtype, split, style, vocab // split.tp if stage.mtp and not network.tied else 0)
+    if stage.has_embedding:
+        stem = Entry(network.hidden, vocab, learned_positions(network), split, style)
+    head = Loss(vocab, split, style, tied=network.tied and both, reads_kept=bool(stage.mtp)) if stage.has_head else None
+    local = Network(
+        network.name, "megatron", network.hidden, vocab, tuple(run for chunk in order for run in by_chunk[chunk]), stem, None, head, tied=network.tied and both,
+        head_dims=dims, dtype=network.dtype, max_positions=network.max_positions, experts=network.experts, top_k=network.top_k, mtp=stage.mtp,
+    )  # fmt: skip
+    ends = [("embed",) if chunk == stage.embedding else () for chunk in range(len(by_chunk))]
+    tails = [("head",) if chunk == stage.head else () for chunk in range(len(by_chunk))]
+    labels = tuple((*end, *(run.label for run in runs), *tail) for end, runs, tail in zip(ends, by_chunk, tails, strict=True))
+    return StagePlan(local, labels)
+
+
+def _chunk(network: Network, stage: Stage, chunk: int, split: Split, style: Style, vocab: int, full: Recomputed | None) -> list[Run]:
+    """The layers of a chunk, the final norm behind the last, blocks of multi-token prediction behind that."""
+    sizes = layers_of(network)
+    dims = (split.tokens, Dim("h", network.hidden))
+    runs = _runs([(index, TransformerLayer(sizes[index], split, style)) for index in stage.chunks[chunk]], full, dims)
+    if chunk == stage.head:
+        runs.append(Run("final_layernorm", -1, 1, FinalNorm(sizes[-1].norm), dims))
+    inner = prediction_of(network)
+    if chunk == stage.mtp_chunk and inner is not None:
+        runs.append(Run("mtp.layers", 0, stage.mtp, Prediction(TransformerLayer(inner, split, style), vocab), dims))
+    return runs
+
+
+def _runs(layers: Sequence[tuple[int, TransformerLayer]], full: Recomputed | None, dims: tuple[Dim, ...]) -> list[Run]:
+    """Runs of equal layers of one chunk; recomputed ones in groups."""
+    found: list[tuple[int, Any]] = []
+    place = 0
+    while place < len(layers):
+        index, layer = layers[place]
+        count = 1
+        if full is None or (full.method == "block" and place >= full.layers):
+            found.append((index, layer))
+        else:
+            group = [other for _, other in layers[place : place + (full.layers if full.method == "uniform" else 1)]]
+            count = next((n for n, other in enumerate(group) if other != layer), len(group))
+            found.append((index, Checkpoint(layer, count)))
+        place += count
+    runs: list[Run] = []
+    for index, layer in found:
+        if runs and runs[-1].layer == layer:
+            runs[-1] = Run(PREFIX, runs[-1].first, runs[-1].count + 1, layer, dims)
+        else:
+            runs.append(Run(PREFIX, index, 1, layer, dims))
+    return runs

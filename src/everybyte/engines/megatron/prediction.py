@@ -1,0 +1,44 @@
+"""Blocks of multi-token prediction (transformer/multi_token_prediction.py), each with its own pass through the shared head."""
+
+from __future__ import annotations
+
+from everybyte.basics.record import Record
+from everybyte.engines.megatron.block import TransformerLayer
+from everybyte.engines.megatron.ends import cross_entropy, logits_of
+from everybyte.engines.megatron.linear import column, norm
+from everybyte.layers import ops
+from everybyte.layers.size import TOKENS, Dim, Size
+from everybyte.layers.tape import Made, Tape, Value
+
+
+class Prediction(Record, frozen=True):
+    """One block: the next token's embedding beside the hidden states, a projection, a transformer layer, a norm, and the loss of what it predicts."""
+
+    layer: TransformerLayer
+    vocab: int
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """x (n/t, h) -> the same hidden states, which carry the loss's gradient on (MTPLossAutoScaler)."""
+        sizes, split, style = self.layer.sizes, self.layer.split, self.layer.style
+        following = t.new("embedding", x.dims, x.dtype, True)
+        t.step("embedding", (), (following,))
+        parts = [norm(t, following, "enorm", sizes.norm), norm(t, x, "hnorm", sizes.norm)]
+        both = ops.cat(t, parts, (*x.dims[:-1], Dim("2h", 2 * sizes.hidden)))
+        joined = self._gathered(t, column(t, both, "eh_proj", Dim("h", sizes.hidden // split.tp), split, style, bias=False), x)
+        with t.scope("transformer_layer", joined):
+            out = self.layer.forward(t, joined)
+        out = norm(t, out, "final_layernorm", sizes.norm)
+        loss = cross_entropy(t, logits_of(t, out, self.vocab, split, style, tied=True), style)
+        carried = Value(x.storage, x.dims, x.dtype, grad=True)
+        t.step("add loss", (x, loss), (carried,), made=[Made(x, None), Made(loss, Size.of(loss.dims, loss.dtype))])
+        return carried
+
+    def _gathered(self, t: Tape, part: Value, x: Value) -> Value:
+        """Outputs of all ranks of the group, for this rank's tokens."""
+        if self.layer.split.tp == 1:
+            return part
+        whole = t.new("all-gather", (TOKENS, x.dims[-1]), part.dtype, True)
+        t.step("all-gather", (part,), (whole,), made=[Made(part, Size.of(part.dims, part.dtype))])
+        out = t.new("scatter", x.dims, part.dtype, True)
+        t.step("scatter", (whole,), (out,), made=[Made(whole, Size.of(whole.dims, whole.dtype))])
+        return out

@@ -1,0 +1,152 @@
+"""The sizes of a network as Megatron Core's TransformerConfig holds them, and how its ranks divide them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everybyte.basics.errors import Unsupported
+from everybyte.basics.record import Record
+from everybyte.basics.units import ceil_div
+from everybyte.layers.attention import Attention
+from everybyte.layers.block import Block
+from everybyte.layers.mla import MLA
+from everybyte.layers.mlp import GatedMLP, PlainMLP
+from everybyte.layers.moe import MoE
+from everybyte.layers.mtp import NextToken
+from everybyte.layers.network import Network
+from everybyte.layers.size import TOKENS, Axis, B, Dim
+
+PATH = "model"
+
+
+class Split(Record, frozen=True):
+    """The ranks that divide one layer."""
+
+    tp: int = 1
+    sp: bool = False
+    cp: int = 1
+    ep: int = 1
+    etp: int = 1
+
+    @property
+    def tokens(self) -> Dim:
+        """Tokens of the hidden states between layers: n, or n/t with sequence parallelism."""
+        return Dim("n/t", 1, (B, Axis("s", 0, (1, self.tp)))) if self.sp else TOKENS
+
+    def routed(self, top_k: int, ranks: int = 1) -> Dim:
+        """Balanced tokens that `ranks` ranks' routers send: each of this rank's tokens top_k times, from all of them."""
+        return Dim("N", top_k * ranks, self.tokens.axes)
+
+
+class Heads(Record, frozen=True):
+    """Attention with grouped heads. Sizes of the whole layer."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    rope: bool
+    bias: bool
+    out_bias: bool
+    qk_norm: bool = False
+
+
+class Latent(Record, frozen=True):
+    """Multi-latent attention. Sizes of the whole layer."""
+
+    heads: int
+    q_rank: int
+    kv_rank: int
+    nope: int
+    rope: int
+    v_dim: int
+    bias: bool = False
+
+
+class Dense(Record, frozen=True):
+    """A feed-forward layer."""
+
+    ffn: int
+    activation: str
+    gated: bool
+    bias: bool
+
+
+class Mixture(Record, frozen=True):
+    """A mixture of experts. Sizes of the whole layer."""
+
+    experts: int
+    top_k: int
+    expert: Dense
+    shared: int = 0
+    """Width of the shared expert, 0 for none."""
+
+
+class Sizes(Record, frozen=True):
+    """One transformer layer."""
+
+    hidden: int
+    attention: Heads | Latent
+    mlp: Dense | Mixture
+    norm: str
+    """`rms` or `layer`."""
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether the feed-forward layer is a mixture."""
+        return isinstance(self.mlp, Mixture)
+
+
+def layers_of(network: Network) -> tuple[Sizes, ...]:
+    """The sizes of each layer of a network, first to last. Raises Unsupported for a layer that Megatron Core's GPT model has not."""
+    found: list[Sizes] = []
+    for run in network.runs:
+        if isinstance(run.layer, NextToken):
+            continue
+        found += [sizes_of(run.layer, network.hidden)] * run.count
+    return tuple(found)
+
+
+def prediction_of(network: Network) -> Sizes | None:
+    """The layer inside the blocks of multi-token prediction; None without such blocks."""
+    found = next((run.layer for run in network.runs if isinstance(run.layer, NextToken)), None)
+    return None if found is None else sizes_of(found.block, network.hidden)
+
+
+def sizes_of(layer: Any, hidden: int) -> Sizes:
+    """The sizes of a block. Raises Unsupported for one that is no layer of Megatron Core's GPT model."""
+    if not isinstance(layer, Block) or any(layer.post) or any(layer.after) or layer.scaled:
+        raise Unsupported(PATH, f"its blocks of the kind {type(layer).__name__} are not answered for Megatron-LM yet; those like GPT, Llama and DeepSeek are")
+    attention = _attention(layer.mixer)
+    bias = attention.out_bias if isinstance(attention, Heads) else attention.bias
+    return Sizes(hidden, attention, _feed_forward(layer.mlp, bias=bias), layer.norm.kind)
+
+
+def _attention(mixer: Any) -> Heads | Latent:
+    if isinstance(mixer, MLA):
+        return Latent(mixer.heads, mixer.q_rank, mixer.kv_rank, mixer.nope, mixer.rope, mixer.v_dim, mixer.bias)
+    if not isinstance(mixer, Attention) or mixer.sinks or mixer.gate or mixer.indexer is not None or mixer.v_dim not in (0, mixer.head_dim):
+        raise Unsupported(PATH, f"attention of the kind {type(mixer).__name__} of this model is not answered for Megatron-LM yet")
+    return Heads(mixer.heads, mixer.kv_heads, mixer.head_dim, mixer.rope, mixer.qkv_bias, mixer.out_bias, bool(mixer.qk_norm))
+
+
+def _feed_forward(mlp: Any, *, bias: bool) -> Dense | Mixture:
+    """`bias`: whether linear layers have one (add_bias_linear), which experts then have too."""
+    if isinstance(mlp, MoE):
+        experts = mlp.experts
+        activation = experts.gate.activation if experts.gate is not None else experts.activation
+        expert = Dense(experts.ffn, activation, experts.gate is not None, experts.bias or bias)
+        return Mixture(experts.count, experts.top_k, expert, 0 if mlp.shared is None else mlp.shared.ffn)
+    if isinstance(mlp, GatedMLP | PlainMLP):
+        return Dense(mlp.ffn, mlp.activation, isinstance(mlp, GatedMLP), mlp.bias)
+    raise Unsupported(PATH, f"feed-forward layers of the kind {type(mlp).__name__} are not answered for Megatron-LM yet")
+
+
+def padded(vocab: int, tp: int, divisible_by: int = 128) -> int:
+    """Rows of the embedding: the vocabulary, up to a multiple of 128·tp (training/tokenizer/tokenizer.py _vocab_size_with_padding)."""
+    multiple = divisible_by * tp
+    return ceil_div(vocab, multiple) * multiple
+
+
+def learned_positions(network: Network) -> int:
+    """Rows of the table of learned positions, 0 for none."""
+    return int(getattr(network.stem, "positions", 0))

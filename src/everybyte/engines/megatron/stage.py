@@ -1,0 +1,88 @@
+"""The bill of one pipeline stage: its network, what is in flight, what lies beside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from msgspec.structs import replace
+
+from everybyte.basics.record import Record
+from everybyte.engines.megatron.layout import MegatronLayout
+from everybyte.engines.megatron.network import Recomputed, StagePlan, stage_plan
+from everybyte.engines.megatron.sizes import Split
+from everybyte.engines.megatron.style import Style
+from everybyte.layers.network import Network
+from everybyte.ledger.build import Line
+from everybyte.rules.pipeline import Flight, flights, in_flight
+from everybyte.rules.recipe import Recipe
+from everybyte.rules.schedules import Plan
+from everybyte.rules.stages import Stage
+from everybyte.rules.step import Waiting
+from everybyte.rules.training import Training, course_of
+
+
+class Run(Record, frozen=True):
+    """What all stages of a job have in common."""
+
+    network: Network
+    vocab: int
+    split: Split
+    style: Style
+    recipe: Recipe
+    layout: MegatronLayout
+    full: Recomputed | None
+    capability: str
+    plan: Plan | None
+    """None without a pipeline."""
+
+
+def bill_of(run: Run, stage: Stage, extra: tuple[Line, ...]) -> Training:
+    """The course of a rank of this stage: of all passes of its schedule, the one that needs most."""
+    candidates = [_training(run, stage, flight, extra) for flight in _busiest(run, stage)]
+    return candidates[0] if len(candidates) == 1 else max(candidates, key=lambda bill: max(bill.totals().values()))
+
+
+def _training(run: Run, stage: Stage, flight: Flight | None, extra: tuple[Line, ...]) -> Training:
+    last = len(stage.chunks) - 1 if flight is None else flight.chunk
+    found = stage_plan(run.network, stage, run.split, run.style, run.vocab, run.full, last)
+    layout = run.layout
+    if flight is not None:
+        received = len(stage.chunks) - stage.has_embedding
+        layout = replace(layout, received=received, in_transit=(2 if len(stage.chunks) == 1 else 3) if received else 0)
+    return Training(found.network, run.recipe, run.capability, extra, layout, _waiting(found, flight))
+
+
+def _waiting(found: StagePlan, flight: Flight | None) -> Waiting:
+    """Micro-batches beside the one that runs, by piece. The chunk that runs is the last of the row, and the row counts one micro-batch of each other
+    chunk before it."""
+    if flight is None:
+        return ()
+    counts = [kept if chunk == flight.chunk else kept - 1 for chunk, kept in enumerate(flight.kept)]
+    return tuple((label, counts[chunk]) for chunk, labels in enumerate(found.labels) for label in labels)
+
+
+def _busiest(run: Run, stage: Stage) -> Iterator[Flight | None]:
+    """The passes that may need most: the one with most in flight, and the one that ends in the loss with most in flight."""
+    if run.plan is None:
+        yield None
+        return
+    sizes = _kept(run, stage)
+    first = in_flight(run.plan, stage.index, sizes)
+    yield first
+    if stage.has_head:
+        with_loss = [flight for flight in flights(run.plan, stage.index) if flight.kind == "F" and flight.chunk == stage.head]
+        best = max(with_loss, key=lambda flight: flight.weight(sizes, sizes), default=first)
+        if best != first:
+            yield best
+
+
+@lru_cache(maxsize=4096)
+def _kept(run: Run, stage: Stage) -> tuple[int, ...]:
+    """Bytes that each chunk keeps of a micro-batch."""
+    found = stage_plan(run.network, stage, run.split, run.style, run.vocab, run.full, len(stage.chunks) - 1)
+    course = course_of(found.network, run.recipe, run.layout)
+    by_label: dict[str, int] = {}
+    for segment, kept in zip(course.row, course.kept, strict=True):
+        by_label[segment.part] = by_label.get(segment.part, 0) + segment.copies * kept
+    return tuple(sum(by_label.get(label, 0) for label in labels) for labels in found.labels)

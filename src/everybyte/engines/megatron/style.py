@@ -1,0 +1,47 @@
+"""Which implementation of each step runs: what Megatron-LM's arguments, the GPU and the versions behind them decide."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from everybyte.basics.record import Record
+
+AttentionKernel = Literal["unfused", "cudnn", "flash2"]
+Dispatcher = Literal["allgather", "alltoall", "flex"]
+CrossEntropy = Literal["eager", "native", "te"]
+
+
+class Style(Record, frozen=True):
+    """The choices that a layer asks for. Hashable: a layer's steps are worked out once for each."""
+
+    te: bool = True
+    """Layers of Transformer Engine; else Megatron Core's local ones."""
+    attention: AttentionKernel = "cudnn"
+    dropout: bool = False
+    """Hidden states and attention drop out in training."""
+    rope_fused: bool = True
+    rotary: tuple[int, int] = (1, 1)
+    """Share of each head that turns."""
+    qk_norm: bool = False
+    glu_fused: bool = True
+    """The gated activation is one kernel with the bias (bias_swiglu_fusion)."""
+    relu_fused: bool = False
+    """Squared ReLU of experts is one kernel with the routing weights (use_fused_weighted_squared_relu)."""
+    wgrad_fused: bool = True
+    """Weight gradients are added into the main gradients by the product itself (gradient_accumulation_fusion)."""
+    deterministic: bool = False
+    """torch.use_deterministic_algorithms."""
+    permute_fused: bool = False
+    dispatcher: Dispatcher = "allgather"
+    late_weights: bool = False
+    """Routing weights multiply the experts' results, not their activations (Megatron Core before 0.13)."""
+    fp8: bool = False
+    recompute: tuple[str, ...] = ()
+    """Modules that backward runs again (recompute_modules)."""
+    cross_entropy: CrossEntropy = "eager"
+    loads_mask: bool = True
+    """The data loader makes an attention mask of b·s² bytes."""
+
+    def again(self, module: str) -> bool:
+        """Whether backward runs a module again."""
+        return module in self.recompute

@@ -1,0 +1,78 @@
+"""From the train section of a job to the choices of Megatron-LM: its arguments are keys of `train.extra`, under the names of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, cast
+
+from everybyte.basics.errors import BadInput, Unsupported
+from everybyte.basics.origin import default_of
+from everybyte.engines.megatron.kernels import Versions, attention_kernel
+from everybyte.engines.megatron.network import Recomputed
+from everybyte.engines.megatron.style import CrossEntropy, Dispatcher, Style
+from everybyte.job import Train
+from everybyte.rules.choices import Choices
+
+MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
+"""Modules that selective recomputing answers (recompute_modules)."""
+DISPATCHERS = ("allgather", "alltoall", "flex")
+FUSIONS = ("native", "te")
+
+
+def style_of(train: Train, extra: Mapping[str, Any], capability: str, found: Versions, choices: Choices) -> Style:
+    """The implementations that run. Raises BadInput or Unsupported with the key's path."""
+    nemo = train.framework == "nemo"
+    origin = default_of("Megatron-Bridge" if nemo else "Megatron-LM")
+    te = choices.pick("train.extra.transformer-impl", extra.get("transformer-impl"), "transformer_engine", origin) != "local"
+    rate = choices.pick("train.dropout", train.dropout, 0.0 if nemo else 0.1, origin)
+    fused = bool(extra.get("cross-entropy-loss-fusion"))
+    return Style(
+        te=te, attention=attention_kernel(train, extra, capability, te=te, drops=rate > 0), dropout=rate > 0,
+        rope_fused=not extra.get("no-rope-fusion") and te, rotary=_share(extra), qk_norm=bool(extra.get("qk-layernorm")),
+        glu_fused=not extra.get("no-bias-swiglu-fusion"), relu_fused=bool(extra.get("use-fused-weighted-squared-relu")),
+        wgrad_fused=not extra.get("no-gradient-accumulation-fusion"), deterministic=bool(extra.get("deterministic-mode")) and found.adds_by_index,
+        permute_fused=bool(extra.get("moe-permute-fusion")),
+        dispatcher=cast("Dispatcher", _word(extra, "moe-token-dispatcher-type", DISPATCHERS, "alltoall" if nemo else "allgather")),
+        late_weights=not found.weighs_early, fp8=train.precision == "fp8", recompute=modules_of(train, choices),
+        cross_entropy=cast("CrossEntropy", _word(extra, "cross-entropy-fusion-impl", FUSIONS, "native")) if fused else "eager",
+        loads_mask=not extra.get("no-create-attention-mask-in-dataloader") and not nemo,
+    )  # fmt: skip
+
+
+def _word(extra: Mapping[str, Any], key: str, allowed: tuple[str, ...], usual: str) -> str:
+    value = extra.get(key, usual)
+    if value not in allowed:
+        raise Unsupported(f"train.extra.{key}", f"{value!r} is not answered yet; answered are {', '.join(allowed)}")
+    return str(value)
+
+
+def _share(extra: Mapping[str, Any]) -> tuple[int, int]:
+    """Share of each head that turns, as (numerator, denominator)."""
+    value = extra.get("rotary-percent", 1)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise BadInput("train.extra.rotary-percent", f"must be a share above 0 and at most 1, not {value!r}")
+    share = Fraction(value).limit_denominator(1024)
+    return share.numerator, share.denominator
+
+
+def modules_of(train: Train, choices: Choices) -> tuple[str, ...]:
+    """Modules that selective recomputing runs again."""
+    given = train.recompute
+    if given is None or given.policy != "selective":
+        return ()
+    modules = choices.pick("train.recompute.modules", given.modules, ("core_attn",), default_of("Megatron-LM"))
+    wrong = next((name for name in modules if name not in MODULES), None)
+    if wrong is not None:
+        raise Unsupported("train.recompute.modules", f"{wrong!r} is not answered yet; answered are {', '.join(MODULES)}")
+    return tuple(sorted(modules))
+
+
+def full_of(train: Train, choices: Choices) -> Recomputed | None:
+    """Whole layers that run again."""
+    given = train.recompute
+    if given is None or given.policy != "full":
+        return None
+    method = choices.pick("train.recompute.method", given.method, "uniform", default_of("Megatron-LM"))
+    layers = choices.pick("train.recompute.layers", given.layers, 1, default_of("Megatron-LM"))
+    return Recomputed(method, layers)

@@ -1,0 +1,221 @@
+"""Accounts for Megatron-LM and for NeMo's Megatron-Bridge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from everybyte.basics.dtypes import BF16, FP16, FP32, DType, dtype
+from everybyte.basics.errors import Unsupported
+from everybyte.basics.origin import default_of, inferred
+from everybyte.engines.megatron.kernels import Site, Versions, versions_of, workspace_lines
+from everybyte.engines.megatron.layout import MegatronLayout, States
+from everybyte.engines.megatron.sizes import Heads, Latent, Mixture, Sizes, Split, layers_of, padded, prediction_of
+from everybyte.engines.megatron.stage import Run, bill_of
+from everybyte.engines.megatron.style import Style
+from everybyte.engines.megatron.style_from_job import full_of, style_of
+from everybyte.job import InlineModel, Job, Train
+from everybyte.job.form import Optimizer
+from everybyte.job.words import Sharding
+from everybyte.layers.network import Network
+from everybyte.layers.setup import Setup
+from everybyte.layers.size import Batch
+from everybyte.ledger.build import Line, plain
+from everybyte.models.count import parameter_count
+from everybyte.rules.account import Account, Device, Rank
+from everybyte.rules.choices import Choices
+from everybyte.rules.mesh import Mesh, mesh_of
+from everybyte.rules.optimizer import OptimizerPlan
+from everybyte.rules.recipe import Recipe
+from everybyte.rules.schedules import plan_of, with_hyphens
+from everybyte.rules.stages import Stage, stages_of
+
+BUFFER = "Megatron-LM core/utils.py GlobalMemoryBuffer: grows to the largest request and stays"
+DUMMIES = "TransformerEngine pytorch/module/base.py get_dummy_wgrad: one tensor for each shape of a weight, made once"
+SHARDINGS: dict[Sharding, bool] = {"none": False, "ddp": False, "distributed-optimizer": True, "zero1": True}
+"""train.sharding -> whether the distributed optimizer divides states."""
+
+
+def account(job: Job, network: Network, device: Device) -> Account:
+    """The ranks of a job by pipeline stage. Raises BadInput or Unsupported with the key's path."""
+    assert job.train is not None
+    train, choices = job.train, Choices()
+    extra = with_hyphens(train.extra)
+    choices.note("train.framework", train.framework, "given")
+    _refuse(train)
+    distributed = _is_distributed(train, extra, choices)
+    mesh = mesh_of(train, job.hardware, network, choices, sharding="distributed-optimizer" if distributed else "ddp")
+    found = versions_of(train)
+    style = style_of(train, extra, device.compute_capability, found, choices)
+    split = Split(mesh.tp, mesh.sp, mesh.cp, mesh.ep, mesh.etp)
+    plan = plan_of(train, mesh.pp, choices) if mesh.pp > 1 else None
+    vocab = _vocab(job, network, mesh.tp, choices)
+    recipe = _recipe(train, network, mesh, choices)
+    run = Run(
+        network, vocab, split, style, recipe, _layout(train, extra, network, mesh, recipe, distributed=distributed), full_of(train, choices),
+        device.compute_capability, plan,
+    )  # fmt: skip
+    stages = (_only(network),) if plan is None else stages_of(train, network, plan)
+    ranks = []
+    for stage in stages:
+        beside = (*_workspaces(extra, style, network, device), *_buffers(run, stage, found))
+        ranks.append(Rank(bill_of(run, stage, beside), _label(stage, mesh), mesh.gpus // mesh.pp, stage.index))
+    if network.experts:
+        choices.assume("routing is balanced: every expert gets the same number of tokens")
+    return Account(tuple(ranks), choices, parameter_count(network))
+
+
+def _refuse(train: Train) -> None:
+    for key in ("adapter", "quantization", "freeze"):
+        if getattr(train, key) is not None:
+            raise Unsupported(f"train.{key}", f"is not answered for {train.framework} yet; full training is")
+    if train.sharding not in (None, *SHARDINGS):
+        raise Unsupported("train.sharding", f"{train.sharding!r} is not answered for {train.framework} yet; ddp and distributed-optimizer are")
+    if train.offload is not None and any(where not in (None, "none") for where in (train.offload.optimizer, train.offload.params, train.offload.activations)):
+        raise Unsupported("train.offload", f"is not answered for {train.framework} yet")
+
+
+def _is_distributed(train: Train, extra: Mapping[str, Any], choices: Choices) -> bool:
+    usual: Sharding = "distributed-optimizer" if extra.get("use-distributed-optimizer") or train.framework == "nemo" else "ddp"
+    return SHARDINGS[choices.pick("train.sharding", train.sharding, usual, default_of(train.framework or ""))]
+
+
+def _vocab(job: Job, network: Network, tp: int, choices: Choices) -> int:
+    """Rows of the embedding: as the shape says, or padded."""
+    stated = isinstance(job.model, InlineModel) and isinstance(job.model.shape, dict) and job.model.shape.get("padded_vocab") is not None
+    rows = network.vocab if stated and network.vocab % tp == 0 else padded(network.vocab, tp)
+    if rows != network.vocab:
+        choices.assume(f"the vocabulary of {network.vocab:,} is padded to {rows:,}, a multiple of 128·tp (make_vocab_size_divisible_by)")
+    return rows
+
+
+def _only(network: Network) -> Stage:
+    return Stage(0, (tuple(range(network.layers)),), 0, 0, network.mtp, 0 if network.mtp else -1)
+
+
+def _label(stage: Stage, mesh: Mesh) -> str:
+    if mesh.pp == 1:
+        return "gpu 0" if mesh.gpus == 1 else "every rank"
+    holds = [word for word, there in (("embedding", stage.has_embedding), ("head", stage.has_head)) if there]
+    return f"pp{stage.index}" + (f" ({', '.join(holds)})" if holds else "")
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------------
+def _recipe(train: Train, network: Network, mesh: Mesh, choices: Choices) -> Recipe:
+    origin = default_of(train.framework or "")
+    word = choices.pick("train.precision", train.precision, "bf16-master", origin)
+    half = FP32 if word == "fp32" else FP16 if word.startswith("fp16") else BF16
+    micro_batch = choices.pick("train.micro_batch", train.micro_batch, 1, origin)
+    length = choices.pick("train.seq_len", train.seq_len, network.max_positions or 4096, inferred("positions of the model"))
+    local = length // mesh.sequence_parallel
+    master = None if half == FP32 else FP32
+    return Recipe(
+        setup=Setup(weights=half, dropout=train.dropout), batch=Batch(micro_batch, local, local), optimizer=OptimizerPlan("adamw", "fused", None, master),
+        gradient=_gradient(train, half), stream=half, gradients_live="always", gradients_between=True, batch_bytes_per_token=0, handles=0,
+    )  # fmt: skip
+
+
+def _gradient(train: Train, half: DType) -> DType:
+    """Type of the main gradients: fp32 with bf16 weights (accumulate_allreduce_grads_in_fp32), unless they are reduced in bf16; fp16 with fp16."""
+    given = train.dtypes.grads if train.dtypes is not None else None
+    if given not in (None, "none"):
+        return dtype(str(given), "train.dtypes.grads")
+    if with_hyphens(train.extra).get("grad-reduce-in-bf16") and half == BF16:
+        return BF16
+    return FP16 if half == FP16 else FP32
+
+
+def _layout(train: Train, extra: Mapping[str, Any], network: Network, mesh: Mesh, recipe: Recipe, *, distributed: bool) -> MegatronLayout:
+    asked = train.optimizer or Optimizer()
+    gradient = recipe.gradient or FP32
+    aware = bool(extra.get("use-precision-aware-optimizer"))
+    stated = (train.dtypes.optimizer if train.dtypes is not None else None) or asked.state_dtype
+    moment = FP32 if stated in (None, "none") else dtype(str(stated), "train.dtypes.optimizer")
+    muon = asked.name == "muon"
+    if asked.name not in (None, "adam", "adamw", "muon"):
+        raise Unsupported("train.optimizer.name", f"{asked.name!r} is not answered for Megatron-LM; adamw and muon are")
+    master = 0 if recipe.setup.weights == FP32 else 4
+    n = recipe.batch.b * recipe.batch.s // (mesh.tp if mesh.sp else 1)
+    return MegatronLayout(
+        distributed=distributed, shards=mesh.shards, expert_shards=mesh.expert_shards, states_kept=States(master, moment, muon), gradient=gradient,
+        widens=gradient.bits < 32 and not aware, bucket=max(40_000_000, 1_000_000 * mesh.shards) if extra.get("overlap-grad-reduce") else 0,
+        fp8_copies=train.precision == "fp8" and not extra.get("fp8-param-gather"),
+        whole_tensors=muon and distributed and bool(extra.get("no-use-layer-wise-param-layout")), hidden=recipe.stream.nbytes(n * network.hidden),
+    )  # fmt: skip
+
+
+# -- beside ------------------------------------------------------------------------------------------------------------------
+def _workspaces(extra: Mapping[str, Any], style: Style, network: Network, device: Device) -> Iterator[Line]:
+    """Workspaces. The router of a mixture runs in Transformer Engine whatever runs the layers (moe/moe_utils.py router_gating_linear)."""
+    site = Site(
+        device.compute_capability, str(extra.get("CUBLAS-WORKSPACE-CONFIG", "")), style.te or bool(network.experts),
+        grouped=style.te and bool(network.experts) and bool(extra.get("moe-grouped-gemm")), overlapped=style.te and bool(extra.get("tp-comm-overlap")),
+        streams=bool(extra.get("overlap-moe-expert-parallel-comm")),
+    )  # fmt: skip
+    yield from workspace_lines(site)
+
+
+def _buffers(run: Run, stage: Stage, found: Versions) -> Iterator[Line]:
+    """The global memory buffer, and dummy gradients that a fused product hands to autograd in place of a weight's."""
+    sizes = [layers_of(run.network)[index] for index in stage.layers]
+    sizes += [inner for inner in (prediction_of(run.network),) if stage.mtp and inner is not None]
+    e, h = run.recipe.stream.block_bytes, run.network.hidden
+    size, formula, symbols = max(_requests(run, sizes, stage), key=lambda found: found[0], default=(0, "0", {}))
+    if size:
+        yield Line("buffers/mpu", "comm_buffer", size, plain(f"e·{formula}", e=e, **symbols), BUFFER)
+    if not run.style.wgrad_fused:
+        return
+    if run.style.te and found.reuses_te_gradients:
+        shapes = {shape for layer in sizes for shape in _weight_shapes(layer, run.split)}
+        total = sum(-(-e * rows * columns // 512) * 512 for rows, columns in shapes)
+        yield Line("buffers/dummy gradients", "gradient", total, plain("dummies", dummies=total), DUMMIES)
+    if stage.has_head and found.reuses_head_gradient:
+        rows = run.vocab // run.split.tp
+        yield Line("buffers/dummy gradient of the head", "gradient", e * rows * h, plain("e·V·h", e=e, V=rows, h=h), DUMMIES)
+
+
+def _requests(run: Run, sizes: list[Sizes], stage: Stage) -> Iterator[tuple[int, str, dict[str, int]]]:
+    """(bytes, formula without e, symbols) of what is asked of the global memory buffer."""
+    style, split, batch = run.style, run.split, run.recipe.batch
+    e, h, n = run.recipe.stream.block_bytes, run.network.hidden, batch.b * batch.s
+    local = n // split.tp if split.sp else n
+    if split.sp and (stage.has_head or not style.te):
+        yield e * n * h, "n·h", {"n": n, "h": h}
+    if any(isinstance(layer.mlp, Mixture) for layer in sizes) and style.dispatcher == "allgather" and split.etp * split.ep > 1:
+        ranks = split.etp * split.ep
+        yield e * local * ranks * h, "n·ranks·h", {"n": local, "ranks": ranks, "h": h}
+    if not style.te and style.attention == "unfused":
+        heads = max((layer.attention.heads for layer in sizes), default=0) // split.tp
+        yield e * batch.b * heads * batch.s * batch.t, "b·a·s·t", {"b": batch.b, "a": heads, "s": batch.s, "t": batch.t}
+
+
+def _weight_shapes(layer: Sizes, split: Split) -> Iterator[tuple[int, int]]:
+    """Shapes of the weights of Transformer Engine's linear layers on one rank."""
+    h, a = layer.hidden, layer.attention
+    if isinstance(a, Heads):
+        heads, groups = a.heads // split.tp, max(a.kv_heads // split.tp, 1)
+        yield (heads + 2 * groups) * a.head_dim, h
+        yield h, heads * a.head_dim
+    else:
+        yield from _latent_shapes(a, h, split.tp)
+    if isinstance(layer.mlp, Mixture):
+        yield from _pair(layer.mlp.expert.ffn // split.etp, h, layer.mlp.expert.gated)
+        if layer.mlp.shared:
+            yield from _pair(layer.mlp.shared // split.tp, h, layer.mlp.expert.gated)
+    else:
+        yield from _pair(layer.mlp.ffn // split.tp, h, layer.mlp.gated)
+
+
+def _latent_shapes(a: Latent, h: int, tp: int) -> Iterator[tuple[int, int]]:
+    heads = a.heads // tp
+    if a.q_rank:
+        yield a.q_rank, h
+    yield heads * (a.nope + a.rope), a.q_rank or h
+    yield a.kv_rank + a.rope, h
+    yield heads * (a.nope + a.v_dim), a.kv_rank
+    yield h, heads * a.v_dim
+
+
+def _pair(width: int, h: int, gated: bool) -> Iterator[tuple[int, int]]:
+    yield (2 if gated else 1) * width, h
+    yield h, width
