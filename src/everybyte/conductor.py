@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -15,11 +14,11 @@ from everybyte.job import CustomGpu, Job, job_to_dict, read_job
 from everybyte.layers.network import Network
 from everybyte.ledger.answer import Answer, HardwareFacts, ModelFacts, RankAnswer
 from everybyte.ledger.build import build
-from everybyte.ledger.entry import Entry, Phase
+from everybyte.ledger.entry import Phase
 from everybyte.models.count import active_count, parameter_count
 from everybyte.models.source import network_of
 from everybyte.rules.account import Account, Bill, Device, Rank
-from everybyte.rules.overhead import context, context_line
+from everybyte.rules.overhead import context_line
 
 HIP = "gfx"
 """How AMD's architectures are called: there expandable segments are not supported and asking for them has no effect (c10/cuda/CUDAAllocatorConfig.cpp,
@@ -117,7 +116,8 @@ def _static(totals: dict[Phase, int]) -> dict[str, int]:
 
 
 def _rank_answer(rank: Rank, device: Device, expandable: bool) -> RankAnswer:
-    outside, _ = context(device.compute_capability)
+    beside = (context_line(device.compute_capability), *rank.outside)
+    outside = sum(line.bytes for line in beside)
     ledger = rank.bill.ledger()
     phases = ledger.phases()
     peak = max(phases, key=lambda p: p.allocated)
@@ -126,7 +126,7 @@ def _rank_answer(rank: Rank, device: Device, expandable: bool) -> RankAnswer:
     figures = {"peak.allocated": peak.allocated, "peak.reserved": reserved, "peak.device": reserved + outside, **_static(totals)}
     return RankAnswer(
         label=rank.label, gpus=rank.gpus, stage=rank.stage, figures=figures, peak_phase=peak.name, phases=phases,
-        ledger=(*ledger.entries, *_outside(totals, device.compute_capability)),
+        ledger=(*ledger.entries, *build(dict.fromkeys(totals, beside)).entries),
     )  # fmt: skip
 
 
@@ -134,11 +134,6 @@ def _rank_answer(rank: Rank, device: Device, expandable: bool) -> RankAnswer:
 def _reserved(bill: Bill, capacity: int, expandable: bool) -> int:
     """Peak of reserved bytes. The replay is the longest part of an answer; the same step on the same device is replayed once."""
     return peak_reserved(bill.script(), capacity, expandable=expandable)
-
-
-def _outside(phases: Iterable[Phase], compute_capability: str) -> tuple[Entry, ...]:
-    """Rows beside the allocator's, alive in all phases."""
-    return build({phase: [context_line(compute_capability)] for phase in phases}).entries
 
 
 def _filled_in(job: Job, found: Account) -> dict[str, Any]:

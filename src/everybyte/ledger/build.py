@@ -25,6 +25,9 @@ class Line(NamedTuple):
     text: Callable[[], Text]
     source: str
     basis: Basis = "exact"
+    low: int | None = None
+    high: int | None = None
+    """What the bytes may be where something decides that the job does not say."""
 
 
 def plain(formula: str, **symbols: int) -> Callable[[], Text]:
@@ -55,4 +58,7 @@ def build(phases: Mapping[Phase, Iterable[Line]]) -> Ledger:
 
 def _entry(line: Line, phases: tuple[Phase, ...]) -> Entry:
     formula, symbols = line.text()
-    return Entry(id=line.id, category=line.category, bytes=line.bytes, phases=phases, formula=formula, symbols=symbols, source=line.source, basis=line.basis)
+    return Entry(
+        id=line.id, category=line.category, bytes=line.bytes, phases=phases, formula=formula, symbols=symbols, source=line.source, basis=line.basis,
+        low=line.low, high=line.high,
+    )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from everybyte.basics.record import Record
+from everybyte.ledger.build import Line
 from everybyte.ledger.entry import Phase
 from everybyte.ledger.ledger import Ledger
 from everybyte.rules.choices import Choices
@@ -48,6 +49,8 @@ class Rank(Record, frozen=True):
     label: str = "gpu 0"
     gpus: int = 1
     stage: int = 0
+    outside: tuple[Line, ...] = ()
+    """What the process has beside torch's allocator and the CUDA context, all the time (rules.nccl): of category `context`."""
 
 
 class Account(Record, frozen=True):

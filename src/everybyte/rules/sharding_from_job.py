@@ -38,7 +38,10 @@ def over_several(train: Train, hardware: Hardware | None, network: Network, reci
         if (size := getattr(mesh, axis)) > 1:
             raise Unsupported(f"train.mesh.{axis}", f"{size}: {framework} is answered with data parallel alone; megatron and torchtitan know this axis")
     refuse_offload(train)
-    recipe = _shorter(recipe, mesh)
+    return replace(_laid_out(train, sharding, mesh, network, _shorter(recipe, mesh), framework, choices), mesh=mesh)
+
+
+def _laid_out(train: Train, sharding: str, mesh: Mesh, network: Network, recipe: Recipe, framework: str, choices: Choices) -> Spread:
     if sharding in ("none", "ddp"):
         layout = _replicated(train) if mesh.gpus > 1 else WHOLE
         return Spread(recipe, layout, mesh.gpus)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from everybyte.basics.origin import default_of
 from everybyte.basics.record import Record
-from everybyte.job import Hardware, Train
+from everybyte.job import Hardware, Job, Train
 from everybyte.layers.network import Network
+from everybyte.rules.account import Bill, Device, Rank
 from everybyte.rules.choices import Choices
 from everybyte.rules.layout import WHOLE, Layout
 from everybyte.rules.recipe import Recipe
+
+if TYPE_CHECKING:
+    from everybyte.rules.mesh import Mesh
 
 
 class Spread(Record, frozen=True):
@@ -17,6 +23,8 @@ class Spread(Record, frozen=True):
     recipe: Recipe
     layout: Layout = WHOLE
     gpus: int = 1
+    mesh: Mesh | None = None
+    """None on one GPU."""
 
     @property
     def label(self) -> str:
@@ -33,3 +41,14 @@ def spread(train: Train, hardware: Hardware | None, network: Network, recipe: Re
     from everybyte.rules.sharding_from_job import over_several  # two hundredths of a second that most jobs do not need
 
     return over_several(train, hardware, network, recipe, framework, choices)
+
+
+def rank_of(bill: Bill, found: Spread, job: Job, device: Device, experts: int = 0) -> Rank:
+    """The one kind of rank, with NCCL's buffers beside its bill."""
+    if found.mesh is None or found.gpus == 1:
+        return Rank(bill, found.label, found.gpus)
+    from everybyte.rules.nccl import beside_allocator  # as above
+
+    train = job.train
+    framework = "deepspeed" if train is not None and (train.sharding or "").startswith("zero") else (train.framework if train is not None else None) or ""
+    return Rank(bill, found.label, found.gpus, outside=beside_allocator(job, found.mesh, framework, device, experts=experts > 0))

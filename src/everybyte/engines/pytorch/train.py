@@ -8,10 +8,10 @@ from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.job import Job, Train
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Kernels
-from everybyte.rules.account import Account, Device, Rank
+from everybyte.rules.account import Account, Device
 from everybyte.rules.choices import Choices, versions
 from everybyte.rules.from_job import Defaults, recipe_of
-from everybyte.rules.spread import spread
+from everybyte.rules.spread import rank_of, spread
 from everybyte.rules.training import training
 
 
@@ -68,4 +68,4 @@ def account(job: Job, network: Network, device: Device) -> Account:
     recipe = replace(recipe, empties_cache=says(job.train, "empty_cache"))
     found = spread(job.train, job.hardware, network, recipe, usual.framework, choices)
     bill = training(network, found.recipe, device.compute_capability, layout=found.layout)
-    return Account((Rank(bill, found.label, found.gpus),), choices, bill.trained_params)
+    return Account((rank_of(bill, found, job, device, network.experts),), choices, bill.trained_params)

@@ -16,11 +16,11 @@ from everybyte.layers.network import Network
 from everybyte.layers.setup import Adapter as LowRank
 from everybyte.layers.setup import Kernels
 from everybyte.ledger.build import Line, plain
-from everybyte.rules.account import Account, Device, Rank
+from everybyte.rules.account import Account, Device
 from everybyte.rules.choices import Choices
 from everybyte.rules.from_job import Defaults, recipe_of
 from everybyte.rules.recipe import Recipe
-from everybyte.rules.spread import spread
+from everybyte.rules.spread import rank_of, spread
 from everybyte.rules.training import training
 
 LINEARS = {"output_proj": "o_proj", "w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
@@ -70,7 +70,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
         choices.assume("torch.compile covers each layer and the loss: what it fuses keeps no intermediate results")
     found = spread(train, job.hardware, network, recipe, DEFAULTS.framework, choices)
     bill = training(network, found.recipe, device.compute_capability, _rope(network), found.layout)
-    return Account((Rank(bill, found.label, found.gpus),), choices, bill.trained_params)
+    return Account((rank_of(bill, found, job, device, network.experts),), choices, bill.trained_params)
 
 
 def _renamed(train: Train) -> Train:
