@@ -18,7 +18,7 @@ from everybyte.rules.static import Group, groups, parameter_tensors
 from everybyte.rules.units import ROOT, Units, UnitSize, unit_sizes
 
 if TYPE_CHECKING:
-    from everybyte.rules.recipe import Recipe
+    from everybyte.rules.recipe import GradientsLive, Recipe
     from everybyte.rules.step import Course
 
 FSDP1 = "pytorch torch/distributed/fsdp/_flat_param.py, _runtime_utils.py"
@@ -60,6 +60,17 @@ class Sharded(Layout, frozen=True):
         name = self.units.of(course.row[index].part) if 0 <= index < len(course.row) else ROOT
         return UnitSize(0, 0, 0) if name == ROOT else self.sizes(course.network, course.recipe.setup).get(name, UnitSize(0, 0, 0))
 
+    def neighbour(self, course: Course, index: int, step: int) -> int | None:
+        """The segment of the unit that comes before (-1) or behind (1) a copy of segment `index`, other than the root."""
+        if course.row[index].copies > 1:
+            return index
+        index += step
+        while 0 <= index < len(course.row):
+            if self.unit(course, index).gathered:
+                return index
+            index += step
+        return None
+
     def root(self, course: Course) -> UnitSize:
         """The root unit."""
         return self.sizes(course.network, course.recipe.setup).get(ROOT, UnitSize(0, 0, 0))
@@ -76,6 +87,10 @@ class Sharded(Layout, frozen=True):
         if not unit.trained or (self.ignores_adapters and course.recipe.setup.adapter is not None):
             return whole
         return (self.stored or course.recipe.setup.weights).nbytes(ceil_div(unit.trained, self.degree))
+
+    def lives(self, recipe: Recipe) -> GradientsLive:
+        """Gradients of a unit live together until its backward is done."""
+        return "backward"
 
     def accumulated(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
         """Whole gradients where no_sync keeps them."""
@@ -135,26 +150,22 @@ class FlatShards(Sharded, frozen=True):
         row = replace(first, name=f"{name or 'weights'}.flat_param", dims=(Dim(letter, share),), count=1)
         return Group(f"{part}/{name}" if name else f"{part}/flat", copies, (row,), known)
 
+    def stays(self, course: Course, index: int) -> int:
+        """SHARD_GRAD_OP frees units after backward alone."""
+        return self.unit(course, index).gathered if self.gathers_once else 0
+
     def beside(self, course: Course, index: int, moment: Moment) -> tuple[Line, ...]:
         """The root, whole for the whole step; the unit that runs, whole; in backward the next one, where it is fetched ahead. When the gradients
         of a unit are done they are joined in one flat tensor before they are shared."""
         found = [_gathered("unsharded/root", self.root(course).gathered, FSDP1)]
-        unit = self.unit(course, index)
-        if self.gathers_once:
-            found += self._all(course, index, moment)
-        else:
-            found.append(_gathered(f"gathered/{course.row[index].label}", unit.gathered, FSDP1))
-            if moment != "forward" and self.prefetches:
-                found.append(_gathered("gathered/next unit", self.unit(course, _earlier(course, index)).gathered, FSDP1))
+        found.append(_gathered(f"gathered/{course.row[index].label}", self.unit(course, index).gathered, FSDP1))
+        ahead = self.neighbour(course, index, -1)
+        if moment not in ("gather", "forward") and self.prefetches and not self.gathers_once and ahead is not None:
+            found.append(_gathered("gathered/next unit", self.unit(course, ahead).gathered, FSDP1))
         if moment == "reduce":
             flat = course.row[index].tally.weight_gradients.at(course.point)
             found.append(Line("reduce/flat gradient", "gradient", flat, plain("g", g=flat), f"{FSDP1}: the views' gradients are joined", "formula"))
         return tuple(line for line in found if line.bytes)
-
-    def _all(self, course: Course, index: int, moment: Moment) -> list[Line]:
-        """Units that stay whole: in forward those that ran, in backward those that have not gone back."""
-        total = sum(self.unit(course, i).gathered * course.row[i].copies for i in range(index + 1))
-        return [_gathered("unsharded/blocks", total, f"{FSDP1}: SHARD_GRAD_OP reshards after backward alone")]
 
     def left(self, course: Course, done: tuple[int, ...]) -> tuple[Line, ...]:
         """Under `holds_inputs`, the inputs of the layers that have gone back and their gradients, but for the gradient that the layer which runs
@@ -180,6 +191,10 @@ class RowShards(Sharded, frozen=True):
     """Type in which gradients are summed; None: that in which they are made."""
     reshards: bool = True
     """Units are freed after forward and gathered again in backward."""
+    kept_units: tuple[str, ...] = ()
+    """Units that stay whole from forward to backward all the same."""
+    keeps_last: bool = False
+    """The last block stays whole from forward to backward."""
 
     def local(self, whole: tuple[Group, ...], setup: Setup) -> tuple[Group, ...]:
         """The same tensors with ceil(rows/D) rows."""
@@ -196,31 +211,82 @@ class RowShards(Sharded, frozen=True):
         letter = f"{rows.letter}/D" if share * self.degree == rows.size else f"{rows.letter}_D"
         return replace(self.own(p, setup), dims=(Dim(letter, share), *p.dims[1:]))
 
+    def sizes(self, network: Network, setup: Setup) -> dict[str, UnitSize]:
+        """The units, whole, each tensor padded to a multiple of the ranks."""
+        return unit_sizes(network, setup, self.units, self.packed_tensors, self.ignores_adapters, self.degree)
+
+    def lives(self, recipe: Recipe) -> GradientsLive:
+        """Under no_sync autograd adds each gradient to the earlier one, unless that is of another type."""
+        return "always" if self.unsharded and self.reduce in (None, recipe.setup.weights) else "backward"
+
+    def accumulated(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
+        """Under no_sync gradients stay whole, in the type of the sum (FSDPParam.to_accumulated_grad_if_needed)."""
+        return WHOLE.gradients(network, replace(recipe, gradient=self.reduce)) if self.unsharded else self.gradients(network, recipe)
+
+    def stays(self, course: Course, index: int) -> int:
+        """Units that are not freed after forward are whole until their own backward is done."""
+        is_kept = not self.reshards or self.units.of(course.row[index].part) in self.kept_units
+        return self.unit(course, index).gathered if is_kept or (self.keeps_last and index == self._last_block(course)) else 0
+
+    def _last_block(self, course: Course) -> int:
+        names = [self.units.of(segment.part) for segment in course.row]
+        return max((i for i, name in enumerate(names) if name != ROOT and name not in self.units.apart), default=-1)
+
     def beside(self, course: Course, index: int, moment: Moment) -> tuple[Line, ...]:
-        """Forward: the unit and the buffer that it was gathered in, which stays until the next one is copied out. Backward: the unit, the next one's
-        buffer, and the input of the last reduce-scatter. The root stays whole for the whole step."""
-        root, unit = self.root(course), self.unit(course, index)
-        found = [_gathered("unsharded/root", root.gathered, FSDP2)]
-        if self.reshards:
-            found.append(_gathered(f"gathered/{course.row[index].label}", unit.gathered, FSDP2))
-        else:
-            total = sum(self.unit(course, i).gathered * course.row[i].copies for i in range(len(course.row)))
-            found.append(_gathered("unsharded/blocks", total, f"{FSDP2}: reshard_after_forward=False"))
-        if moment == "forward":
-            buffer = unit.gathered or (root.gathered if index == 0 else 0)
-            found.append(_gathered("gathered/all-gather output", buffer, f"{FSDP2}: freed when the next unit is copied out"))
-            return tuple(line for line in found if line.bytes)
-        if self.reshards:
-            found.append(_gathered("gathered/next unit", self.unit(course, _earlier(course, index)).gathered, FSDP2))
-        found.append(self._reduce_input(course, index, moment))
+        """The root, whole until its gradients are shared at the end of backward, and what FSDPParamGroup holds of the units around a layer."""
+        reduces_root = moment == "reduce" and index == 0 and self.units.of(course.row[0].part) == ROOT
+        found = [] if reduces_root else [_gathered("unsharded/root", self.root(course).gathered, FSDP2)]
+        if moment in ("gather", "forward"):
+            found += self._in_forward(course, index, moment)
+        elif not reduces_root:
+            found += self._in_backward(course, index, moment)
+        if moment == "reduce":
+            found.append(self._reduce_input(course, self.root(course) if reduces_root else self.unit(course, index)))
         return tuple(line for line in found if line.bytes)
 
-    def _reduce_input(self, course: Course, index: int, moment: Moment) -> Line:
-        """Gradients of a unit in the type of the sum: those of the unit before in backward's order, or of this one when it is done."""
-        later = index if moment == "reduce" or course.row[index].copies > 1 else index + 1
-        unit = self.unit(course, later)
-        if moment == "reduce" and self.units.of(course.row[index].part) == ROOT and index == 0:
-            unit = self.root(course)
+    def _in_forward(self, course: Course, index: int, moment: Moment) -> list[Line]:
+        """A unit is copied out of the buffer in which it was gathered, which is freed when the next unit has been copied out
+        (wait_for_unshard holds the earlier result until then)."""
+        unit, earlier = self.unit(course, index).gathered, self._before(course, index)
+        found = [_gathered(f"gathered/{course.row[index].label}", unit, FSDP2), _gathered("gathered/all-gather output", self._buffer(unit or earlier), FSDP2)]
+        if moment == "gather" and unit:
+            found.append(_gathered("gathered/earlier all-gather output", self._buffer(earlier), FSDP2))
+        return found
+
+    def _in_backward(self, course: Course, index: int, moment: Moment) -> list[Line]:
+        """The unit until its backward is done, the buffer of the unit that backward needs next, the input of the last reduce-scatter until the next."""
+        found: list[Line] = []
+        ahead = self.neighbour(course, index, -1)
+        if ahead is not None and not self.stays(course, ahead):
+            unit = self.unit(course, ahead)
+            found.append(_gathered("gathered/next unit", self._buffer(unit.gathered), FSDP2))
+            if moment == "regather":
+                found.append(_gathered("gathered/cast shard", self._cast(course, unit), FSDP2))
+        if moment != "reduce":
+            found.append(_gathered(f"gathered/{course.row[index].label}", self.unit(course, index).gathered, FSDP2))
+            last = self.neighbour(course, index, 1)
+            if last is not None:
+                found.append(self._reduce_input(course, self.unit(course, last)))
+        return found
+
+    def _before(self, course: Course, index: int) -> int:
+        """Bytes of the unit that ran before: the root's, if there is none."""
+        found = self.neighbour(course, index, -1)
+        return self.root(course).gathered if found is None else self.unit(course, found).gathered
+
+    def _cast(self, course: Course, unit: UnitSize) -> int:
+        """Bytes of this rank's part of what is stored in another type than it is gathered in."""
+        kind = course.recipe.setup.weights
+        trained = kind.nbytes(unit.trained)
+        parts = ((self.stored, trained), (self.stored_frozen, unit.gathered - trained))
+        return self._buffer(sum(size for stored, size in parts if stored not in (None, kind)) // self.degree)
+
+    def _buffer(self, nbytes: int) -> int:
+        """Bytes of the buffer of an all-gather; one rank copies its shard at once."""
+        return nbytes if self.degree > 1 else 0
+
+    def _reduce_input(self, course: Course, unit: UnitSize) -> Line:
+        """All gradients of a unit in the type of the sum."""
         kind = self.reduce or course.recipe.gradient or course.recipe.setup.weights
         size = 0 if self.unsharded else kind.nbytes(unit.trained)
         return Line("reduce/reduce-scatter input", "comm_buffer", size, plain("e·P", e=kind.nbytes(1), P=unit.trained), FSDP2, "formula")
@@ -229,11 +295,6 @@ class RowShards(Sharded, frozen=True):
 def _bytes(parameter: Parameter, size: int) -> Parameter:
     """A tensor of bytes that stands for a packed one."""
     return replace(parameter, dtype=INT8, packed=False, dims=(Dim("q", size),))
-
-
-def _earlier(course: Course, index: int) -> int:
-    """The segment whose unit backward needs next."""
-    return index if course.row[index].copies > 1 else index - 1
 
 
 def _gathered(name: str, size: int, source: str) -> Line:

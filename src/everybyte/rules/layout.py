@@ -19,18 +19,19 @@ from everybyte.models.count import tensors
 from everybyte.rules.static import Group, Trained, gradient_lines, state_lines, trained, weight_lines
 
 if TYPE_CHECKING:
-    from everybyte.rules.recipe import Recipe
+    from everybyte.rules.recipe import GradientsLive, Recipe
     from everybyte.rules.step import Course
 
-Moment = Literal["forward", "backward", "reduce"]
-"""A layer runs forward, or backward; or its backward is done and its gradients are on their way to the other ranks."""
+Moment = Literal["gather", "forward", "regather", "backward", "reduce"]
+"""A layer's weights are being gathered; it runs forward. In backward: those of the next layer are being gathered; it runs backward; its gradients
+are on their way to the other ranks."""
 
 
 class Layout(Record, frozen=True):
     """One GPU: everything whole. Each method may be told otherwise by a sharding."""
 
     by_unit: ClassVar[bool] = False
-    """Gradients of a layer live together until its backward is done, whatever becomes of them then."""
+    """Layers are gathered and shared one by one: the first and the last of a run have other neighbours than the rest."""
 
     def local(self, whole: tuple[Group, ...], setup: Setup) -> tuple[Group, ...]:
         """The parameters as they lie on this rank; all rows of weights, gradients and states follow from that."""
@@ -52,6 +53,10 @@ class Layout(Record, frozen=True):
         """Gradients of earlier micro-batches, where the recipe has several."""
         return self.gradients(network, recipe)
 
+    def lives(self, recipe: Recipe) -> GradientsLive:
+        """How long gradients live, whatever becomes of a layer's when its backward is done."""
+        return recipe.gradients_live
+
     def trained(self, network: Network, setup: Setup, gradient: DType | None, stepped: DType | None) -> Trained:
         """What the optimizer of this rank steps."""
         return trained(network, setup, gradient, stepped, self)
@@ -67,6 +72,10 @@ class Layout(Record, frozen=True):
     def beside(self, course: Course, index: int, moment: Moment) -> tuple[Line, ...]:
         """What is on the device beside the step's own tensors while a copy of segment `index` is at `moment`."""
         return ()
+
+    def stays(self, course: Course, index: int) -> int:
+        """Bytes that forward of one copy of a segment leaves beside what autograd keeps, until the copy's backward begins."""
+        return 0
 
     def gradient_left(self, course: Course, index: int) -> int:
         """Bytes of gradient that backward of one copy of a segment leaves until the step."""

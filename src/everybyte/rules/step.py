@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from everybyte.basics.dtypes import DType
 from everybyte.basics.record import Record
 from everybyte.layers.network import Network, write
 from everybyte.layers.replay import Instant, Recompute, Tally
 from everybyte.layers.setup import Setup
-from everybyte.layers.size import TOKENS, Batch, Point
+from everybyte.layers.size import TOKENS, Batch, Point, Size
 from everybyte.layers.tape import Role, Storage
 from everybyte.ledger.build import Line, Text, plain
 from everybyte.ledger.entry import Category
@@ -81,6 +83,23 @@ def segments(network: Network, setup: Setup, recompute: RecomputePlan, stream: D
     return tuple(found)
 
 
+@lru_cache(maxsize=256)
+def ends_apart(network: Network, setup: Setup, recompute: RecomputePlan, stream: DType, gradients: GradientsLive) -> tuple[Segment, ...]:
+    """The same row with the first and the last layer of every run as segments of their own."""
+    found: list[Segment] = []
+    for segment in segments(network, setup, recompute, stream, gradients):
+        found += _ends(segment) if segment.copies > 1 else [segment]
+    return tuple(found)
+
+
+def _ends(run: Segment) -> list[Segment]:
+    inner = run.copies - 2
+    name, _, numbers = run.label.rpartition(".")
+    first = int(numbers.split("-")[0])
+    middle = [replace(run, label=f"{name}.{first + 1}-{first + inner}" if inner > 1 else f"{name}.{first + 1}", copies=inner)] if inner else []
+    return [replace(run, label=run.copy(0), copies=1), *middle, replace(run, label=run.copy(run.copies - 1), copies=1)]
+
+
 def reads_images(network: Network, part: Part) -> bool:
     """Whether the first part of a network, or of a tower, is given images of a batch."""
     if part.tower:
@@ -144,7 +163,7 @@ class Summit(Record, frozen=True):
     @property
     def backward(self) -> bool:
         """Whether forward is done."""
-        return self.moment != "forward"
+        return self.moment not in ("gather", "forward")
 
 
 Waiting = tuple[tuple[str, int], ...]
@@ -156,7 +175,7 @@ class Course:
 
     def __init__(self, network: Network, recipe: Recipe, layout: Layout = WHOLE, waiting: Waiting = ()) -> None:
         self.network, self.recipe, self.layout = network, recipe, layout
-        self.row = segments(network, recipe.setup, recipe.recompute, recipe.stream, "backward" if layout.by_unit else recipe.gradients_live)
+        self.row = (ends_apart if layout.by_unit else segments)(network, recipe.setup, recipe.recompute, recipe.stream, layout.lives(recipe))
         self.points = {"": Point(recipe.batch)}
         for tower in network.towers:
             items = recipe.images or recipe.batch.b
@@ -166,6 +185,7 @@ class Course:
         self.kept = [s.tally.kept_size.at(self.points[s.tower]) for s in self.row]
         self.cached = [s.tally.cached_size.at(self.points[s.tower]) for s in self.row]
         self.gradients = [layout.gradient_left(self, index) for index in range(len(self.row))]
+        self.stays = [layout.stays(self, index) for index in range(len(self.row))]
         self.lingering = [s.tally.lingering_size.at(self.points[s.tower]) for s in self.row]
         in_flight = dict(waiting)
         self.waiting = [in_flight.get(s.part, 0) for s in self.row]
@@ -192,11 +212,24 @@ class Course:
             if found is None:
                 continue
             before = self.row[index].copies - 1
-            held = sum(n * (self.kept[i] + self.cached[i]) for i, n in self._present(index, before, backward=False))
-            height = held + self.waiting_bytes + self.beside(index, "forward") + found[0]
-            if height > best.bytes:
-                best = Summit(height, index, before, found[1], "forward")
+            held = sum(n * (self.kept[i] + self.cached[i]) for i, n in self._present(index, before, backward=False)) + self._whole(index, before)
+            for moment, size, instant in (*self._gathering(index), ("forward", *found)):
+                height = held + self.waiting_bytes + self.beside(index, moment) + size
+                if height > best.bytes:
+                    best = Summit(height, index, before, instant, moment)
         return best
+
+    def _gathering(self, index: int) -> Iterator[tuple[Moment, int, Instant]]:
+        """The instant before a layer runs, where its weights have to be gathered: its input is there."""
+        start = self.row[index].tally.start
+        if self.layout.by_unit:
+            held = () if start.persistent else (start,)
+            size = Size.total(s.size for s in held)
+            yield "gather", size.at(self.points[self.row[index].tower]), Instant(size, held)
+
+    def _whole(self, index: int, before: int) -> int:
+        """Bytes that stay of the layers before a copy of segment `index`, `before` copies of which come earlier."""
+        return sum(s.copies * size for s, size in zip(self.row[:index], self.stays[:index], strict=True)) + before * self.stays[index]
 
     def backward(self, first: int, last: int) -> Summit:
         """The highest instant of backward over segments first..last (exclusive)."""
@@ -208,7 +241,7 @@ class Course:
             others = {before: sum(line.bytes for line in self.layout.left(self, self._done(index, before))) for before in {0, copies - 1}}
             for moment, size, instant in self._candidates(index):
                 for before, other in others.items():
-                    held = sum(n * self.kept[i] for i, n in self._present(index, before, backward=True))
+                    held = sum(n * self.kept[i] for i, n in self._present(index, before, backward=True)) + self._whole(index, before)
                     height = held + later + other + (copies - 1 - before) * left[index] + self.waiting_bytes + self.beside(index, moment) + size
                     if height > best.bytes:
                         best = Summit(height, index, before, instant, moment)
@@ -219,12 +252,16 @@ class Course:
         return (*[0] * index, self.row[index].copies - 1 - before, *[s.copies for s in self.row[index + 1 :]])
 
     def _candidates(self, index: int) -> Iterator[tuple[Moment, int, Instant]]:
-        """The highest instant of a segment's backward; and, where its gradients are exchanged together, the instant after it."""
+        """The highest instant of a segment's backward; and, where layers are gathered and shared one by one, the instants before and after it."""
         found = self._best(index, backward=True)
         if found is None:
             return
         yield "backward", *found
         tally = self.row[index].tally
+        if self.layout.by_unit:
+            given = (*tally.kept, tally.incoming) if tally.incoming is not None else tally.kept
+            size = Size.total(s.size for s in given)
+            yield "regather", size.at(self.points[self.row[index].tower]), Instant(size, given)
         if self.layout.by_unit and tally.gradients:
             yield "reduce", tally.weight_gradients.at(self.point), Instant(tally.weight_gradients, tally.gradients)
 
@@ -263,6 +300,7 @@ class Course:
                 yield from self._stored(segment, segment.tally.lingering, undone, "lingering")
             if self.waiting[index]:
                 yield from self._stored(segment, segment.tally.kept, segment.copies * self.waiting[index], "in flight")
+            yield from self._staying(index, segment.copies if index < summit.segment else (summit.before if index == summit.segment else 0))
         if summit.backward:
             yield from self.layout.left(self, self._done(summit.segment, summit.before))
         yield from self.layout.beside(self, summit.segment, summit.moment)
@@ -283,6 +321,11 @@ class Course:
         for module, members in group(storages).items():
             size = copies * sum(s.size.at(point) for s in members)
             yield Line(f"{name}/{segment.label}/{module}", "activation", size, self._text(segment, members, copies), AUTOGRAD)
+
+    def _staying(self, index: int, copies: int) -> Iterator[Line]:
+        if size := copies * self.stays[index]:
+            text = plain("copies·U", copies=copies, U=self.stays[index])
+            yield Line(f"unsharded/{self.row[index].label}", "parameter", size, text, "weights that stay gathered until the layer's backward", "formula")
 
     def _made_gradients(self, segment: Segment, copies: int, one: int) -> Line:
         text = self._text(segment, segment.tally.gradients, copies)
