@@ -134,19 +134,12 @@ def cross_entropy(t: Tape, logits: Value, style: Style) -> Value:
             t.step("cross entropy", (logits,), (out, small), saved=(logits, small), made=[Made(logits, None, into=logits.storage)])
             return out
         wide = t.new("to", logits.dims, FP32, True)
-        shares = wide
         if style.cross_entropy == "eager":
             t.step("to", (logits,), (wide,))
             t.step("cross entropy", (wide,), (out, small), saved=(wide, small), made=[Made(wide, None, into=wide.storage)])
             return out
         shares = t.new("softmax", logits.dims, FP32, False)
+        made = [Made(wide, Size.of(logits.dims, logits.dtype))]
         t.step("to", (logits,), (wide,), made=[Made(logits, None)])
-        t.step(
-            "cross entropy",
-            (wide,),
-            (out, shares, small),
-            saved=(shares, small),
-            made=[Made(wide, Size.of(logits.dims, logits.dtype))],
-            back_scratch=shares.storage.size,
-        )
+        t.step("cross entropy", (wide,), (out, shares, small), saved=(shares, small), made=made, back_scratch=shares.storage.size)
         return out

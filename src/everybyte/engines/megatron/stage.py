@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from msgspec.structs import replace
@@ -37,20 +37,31 @@ class Run(Record, frozen=True):
     """None without a pipeline."""
 
 
-def bill_of(run: Run, stage: Stage, extra: tuple[Line, ...]) -> Training:
+class StageTraining(Training, frozen=True):
+    """A step of one stage."""
+
+    def script(self) -> Iterable[tuple[int, int]]:
+        """The allocations in program order."""
+        from everybyte.engines.megatron.script import MegatronScript
+        from everybyte.rules.events import script
+
+        return script(MegatronScript(self))
+
+
+def bill_of(run: Run, stage: Stage, extra: tuple[Line, ...]) -> StageTraining:
     """The course of a rank of this stage: of all passes of its schedule, the one that needs most."""
     candidates = [_training(run, stage, flight, extra) for flight in _busiest(run, stage)]
     return candidates[0] if len(candidates) == 1 else max(candidates, key=lambda bill: max(bill.totals().values()))
 
 
-def _training(run: Run, stage: Stage, flight: Flight | None, extra: tuple[Line, ...]) -> Training:
+def _training(run: Run, stage: Stage, flight: Flight | None, extra: tuple[Line, ...]) -> StageTraining:
     last = len(stage.chunks) - 1 if flight is None else flight.chunk
     found = stage_plan(run.network, stage, run.split, run.style, run.vocab, run.full, last)
     layout = run.layout
     if flight is not None:
         received = len(stage.chunks) - stage.has_embedding
         layout = replace(layout, received=received, in_transit=(2 if len(stage.chunks) == 1 else 3) if received else 0)
-    return Training(found.network, run.recipe, run.capability, extra, layout, _waiting(found, flight))
+    return StageTraining(found.network, run.recipe, run.capability, extra, layout, _waiting(found, flight))
 
 
 def _waiting(found: StagePlan, flight: Flight | None) -> Waiting:
