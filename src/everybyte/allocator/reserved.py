@@ -15,26 +15,38 @@ STREAM_BITS = 40
 def peak_reserved(script: Iterable[Event], capacity: int = 0, *, expandable: bool = False) -> int:
     """The peak of reserved bytes when PyTorch's caching allocator serves `script`: (key, bytes) allocates, (key, 0) frees, (0, 0) empties the cache.
 
-    On a device of `capacity` the allocator gives free segments back before it fails; a script that cannot be served at all is replayed
-    without a limit, so that the answer says how much is missing. `expandable`: with expandable_segments:True, which unmaps what is free
-    before it fails, so that a limit adds nothing.
+    Each stream has pools of its own, so that their peaks add up. On a device of `capacity` the allocator gives back what is free on any stream
+    before it fails: one stream is replayed with that limit; several streams, or expandable segments, reach the limit where all that lives fits.
+    A script that cannot be served at all is replayed without a limit, so that the answer says how much is missing.
     """
-    streams: dict[int, list[Event]] = {}
-    for event in script:
-        streams.setdefault(event[0] >> STREAM_BITS, []).append(event)
-    needed = 0
-    for stream in streams.values():
-        large, small = apart(stream)
+    streams = _by_stream(script)
+    needed = living = 0
+    for rows in streams:
+        large, small = apart(rows)
         endless = _run(large, ExpandableSegments() if expandable else CachingAllocator())
         needed += endless.peak_reserved + small
-    rows = next(iter(streams.values()), [])
-    if expandable or len(streams) > 1 or not 0 < capacity < needed or endless.peak_allocated > capacity:
+        living += endless.peak_allocated + small
+    if not 0 < capacity < needed or living > capacity:
         return needed
+    if expandable or len(streams) > 1:
+        return capacity
     try:
         # near the limit every MiB counts, and both pools are given back together: all events are replayed
-        return _run(rows, CachingAllocator(capacity)).peak_reserved
+        return _run(streams[0], CachingAllocator(capacity)).peak_reserved
     except OutOfMemory:
         return needed
+
+
+def _by_stream(script: Iterable[Event]) -> list[list[Event]]:
+    """The events of each stream; the cache of all is emptied together."""
+    found: dict[int, list[Event]] = {}
+    for event in script:
+        if event[0]:
+            found.setdefault(event[0] >> STREAM_BITS, []).append(event)
+        else:
+            for rows in found.values():
+                rows.append(event)
+    return list(found.values())
 
 
 def apart(script: Iterable[Event]) -> tuple[list[Event], int]:

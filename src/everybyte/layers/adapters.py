@@ -56,6 +56,33 @@ def low_rank(t: Tape, x: Value, y: Value, adapter: Adapter, out: Dim, count: int
     return _sum(t, y, ops.scale(t, ops.linear(t, low, up, None, out)))
 
 
+def stacked_low_rank(t: Tape, x: Value, y: Value, adapter: Adapter, out: Dim, count: int) -> Value:
+    """Several LoRA pairs on one layer, each for some of the tokens (prime-rl layers/lora/multi_linear.py MultiLoRALinear): their matrices are
+    stacked anew in every call, grouped products, and a factor for each token."""
+    rank, runs = Dim("q", adapter.rank), adapter.option("runs", 1)
+    pairs = (("lora_A", Dim("R·q", runs * rank.size), x.dims[-1]), ("lora_B", Dim(f"R·{out.letter}", runs * out.size), rank))
+    stacks = []
+    for leaf, rows, columns in pairs:
+        weight = t.parameter(leaf, (rows, columns), count=count, dtype=adapter.dtype, adapter=True)
+        stack = t.new("stack", weight.dims, weight.dtype, weight.grad)
+        t.step("stack", (weight,), (stack,))
+        stacks.append(stack)
+    t.hold(*stacks)
+    low = _product_of_stack(t, x, stacks[0], rank)
+    delta = _product_of_stack(t, low, stacks[1], out)
+    factor = t.new("scaling", (x.dims[0],), x.dtype, False)
+    t.step("repeat_interleave", (), (factor,))
+    scaled = t.new("mul", delta.dims, delta.dtype, delta.grad)
+    t.step("mul", (delta, factor), (scaled,), saved=(factor,))
+    return ops.add(t, y, scaled)
+
+
+def _product_of_stack(t: Tape, x: Value, stack: Value, out: Dim) -> Value:
+    y = t.new("grouped_mm", (*x.dims[:-1], out), x.dtype, True)
+    t.step("grouped_mm", (x, stack), (y,), saved=(stack, x))
+    return y
+
+
 def _fused_low_rank(t: Tape, x: Value, y: Value, adapter: Adapter, pair: tuple[Value, Value], rank: Dim) -> Value:
     """One autograd function for base and adapter: keeps x, and its dropped copy if there is dropout; A and B run in the type of x."""
     down, up = pair
@@ -317,7 +344,7 @@ def assumed(t: Tape, x: Value, y: Value, adapter: Adapter, out: Dim, count: int)
 
 
 WRITERS: dict[str, Writer] = {
-    **dict.fromkeys(("lora", "rslora", "qlora"), low_rank),
+    **dict.fromkeys(("lora", "rslora", "qlora"), low_rank), "multi-lora": stacked_low_rank,
     "dora": dora, "adalora": adalora, "ia3": ia3, "loha": loha, "lokr": lokr, "vera": vera, "miss": miss, "bone": miss, "fourierft": fourierft,
     "tinylora": tinylora, "vblora": vblora, "randlora": randlora, "osf": osf, "shira": shira, **dict.fromkeys(SIZES, assumed),
 }  # fmt: skip

@@ -213,6 +213,37 @@ def upcast_transposed(t: Tape, head: Head, x: Value) -> Value:
         return cross_entropy(t, ops.contiguous(t, shifted))
 
 
+VOCABULARY_CHUNK = 2048
+"""`fused_lm_head_chunk_size` of prime-rl."""
+
+
+def log_probabilities(t: Tape, head: Head, x: Value) -> Value:
+    """prime-rl's head for reinforcement learning (layers/lm_head.py _ChunkedLogProbEntropyFn): logits exist for some columns of the vocabulary at a
+    time, 16 bit and fp32, with their exponential and its product in forward, with probabilities and gradient in backward; the variables of one turn
+    live until the next has new ones."""
+    with t.scope("loss", x):
+        width = Dim("V", head.vocab)
+        with t.scope(head.leaf):
+            weight = t.parameter("weight", (width, x.dims[-1]), tied=head.tied, dtype=t.setup.outer_weights)
+        part = (x.dims[0], Dim("C", min(VOCABULARY_CHUNK, head.vocab)))
+        narrow, wide = Size.of(part, x.dtype), Size.of(part, FP32)
+        out = t.new("loss", (), FP32, x.grad)
+        rows = [t.new(what, x.dims[:-1], FP32, False) for what in ("log-probabilities", "entropy", "log-sum-exp")]
+        made = [Made(x, Size.of(x.dims, x.dtype)), Made(weight, Size.of(weight.dims, weight.dtype))]
+        t.step("log_probabilities", (x, weight), (out, *rows), saved=(x, weight, *rows), made=made, scratch=(narrow, wide, wide, wide),
+               back_scratch=(narrow, wide, wide, wide, wide, wide))  # fmt: skip
+        return out
+
+
+def held_upcast(t: Tape, head: Head, x: Value) -> Value:
+    """prime-rl's supervised training: `logits.float()` stays in the loop's output dictionary until the next forward has returned, though `logits`
+    itself is deleted before backward (trainer/sft/train.py)."""
+    with t.scope("loss", x):
+        wide = ops.cast(t, head.logits(t, x), FP32)
+        t.linger(wide)
+        return cross_entropy(t, wide)
+
+
 class RegressionHead(Record, frozen=True):
     """`F.mse_loss(prediction.float(), target.float())`: what diffusion models are trained with; nothing in inference."""
 
@@ -256,6 +287,8 @@ LOSSES: dict[str, Callable[[Tape, Head, Value], Value]] = {
     "chunked-compiled": chunked_compiled,
     "upcast-output": upcast_output,
     "upcast-transposed": upcast_transposed,
+    "log-probabilities": log_probabilities,
+    "held-upcast": held_upcast,
     "logits": logits_only,
     "last-logits": last_logits,
 }

@@ -13,7 +13,7 @@ from typing import Literal
 
 from everybyte.basics.record import Record
 from everybyte.layers.size import ZERO, Size
-from everybyte.layers.tape import Region, Role, Step, Storage, Tape, Value
+from everybyte.layers.tape import Region, Role, Scratch, Step, Storage, Tape, Value
 
 GEMMS = frozenset({"linear", "matmul", "matmul_4bit", "lora", "fused_linear_cross_entropy"})
 """Steps that run on cuBLAS."""
@@ -107,9 +107,10 @@ class _Living:
         self.instants.append(Instant(self.total, tuple(self.alive)))
 
 
-def scratch(step: Step, size: Size, role: Role = "temporary") -> list[Storage]:
-    """A storage for a kernel's workspace, if it has one."""
-    return [Storage(size, step.place, f"workspace of {step.what}", (), step.outputs[0].dtype, role=role)] if size else []
+def scratch(step: Step, sizes: Scratch, role: Role = "temporary") -> list[Storage]:
+    """Storages for a kernel's workspace, if it has one."""
+    several = sizes if isinstance(sizes, tuple) else (sizes,)
+    return [Storage(size, step.place, f"workspace of {step.what}", (), step.outputs[0].dtype, role=role) for size in several if size]
 
 
 def run_forward(tape: Tape, start: Sequence[Storage], living: _Living, keep: set[Storage], output: Storage, stop: int | None = None) -> None:

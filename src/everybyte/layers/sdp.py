@@ -240,11 +240,11 @@ def _fused(t: Tape, q: Value, k: Value, v: Value, sizes: Heads, bias: Value | No
     q, k, v = ops.autocast(t, q), ops.autocast(t, k), ops.autocast(t, v)
     out = t.new("attention", (q.dims[0], sizes.out_width), q.dtype, any(x.grad for x in (q, k, v)))
     lse = t.new("logsumexp", (q.dims[0], Dim("a", sizes.a)), FP32, False)
-    hidden = Size()
+    hidden: tuple[Size, ...] = ()
     if t.setup.kernels.device == "cuda" and q.dtype in (BF16, FP16):
-        hidden = Size.of(q.dims, FP32) + Size.of(lse.dims, FP32)
+        hidden = (Size.of(lse.dims, FP32), Size.of(q.dims, FP32))
         if sizes.k != sizes.a:
-            hidden = hidden + Size.of((k.dims[0], sizes.q_width), k.dtype) + Size.of((v.dims[0], sizes.out_width), v.dtype)
+            hidden = (*hidden, Size.of((k.dims[0], sizes.q_width), k.dtype), Size.of((v.dims[0], sizes.out_width), v.dtype))
     inputs = (q, k, v) if bias is None else (q, k, v, ops.autocast(t, bias))
     t.step("attention", inputs, (out, lse), saved=(*inputs, out, lse), back_scratch=hidden)
     # The result has the layout of q: where heads lie one after another, HF's `transpose(1, 2).contiguous()` makes a copy

@@ -99,6 +99,10 @@ class Made(Record, frozen=True):
     into: Storage | None = None
 
 
+Scratch = Size | tuple[Size, ...]
+"""What a kernel makes for itself: one tensor, or several."""
+
+
 class Step(msgspec.Struct, eq=False):
     """One operation: what it makes, what it keeps, what its backward makes."""
 
@@ -107,9 +111,9 @@ class Step(msgspec.Struct, eq=False):
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     saved: tuple[Storage, ...] = ()
-    scratch: Size = ZERO
+    scratch: Scratch = ZERO
     made: tuple[Made, ...] = ()
-    back_scratch: Size = ZERO
+    back_scratch: Scratch = ZERO
     ends: bool = False
     """Only marks the end of values that Python still holds; makes nothing."""
     piecewise: bool = False
@@ -289,8 +293,8 @@ class Tape(msgspec.Struct, eq=False):
         *,
         saved: Sequence[Storage | Value] = (),
         made: Sequence[Made] | None = None,
-        scratch: Size = ZERO,
-        back_scratch: Size = ZERO,
+        scratch: Scratch = ZERO,
+        back_scratch: Scratch = ZERO,
         piecewise: bool = False,
     ) -> None:
         """Records an operation. Without `made`, backward makes one gradient of each input that needs one, in its own type."""

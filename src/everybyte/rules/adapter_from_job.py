@@ -22,7 +22,7 @@ from everybyte.rules.choices import Choices, versions
 
 NORMS = "ln-tuning"
 """Trains a copy of each norm that is named, and no adapter."""
-KINDS = (*(kind for kind in WRITERS if kind not in ("rslora", "qlora")), *PROMPTS, "prefix", NORMS)
+KINDS = (*(kind for kind in WRITERS if kind not in ("rslora", "qlora", "multi-lora")), *PROMPTS, "prefix", NORMS)
 
 RANKS = {"vera": 256, "miss": 64, "bone": 64, "randlora": 32, "shira": 32, "delora": 8, "gralora": 32, "hra": 8, "vblora": 4, "tinylora": 2, "adalora": 12}
 """peft's default rank, where it is not LoRA's."""

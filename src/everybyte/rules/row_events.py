@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from everybyte.basics.units import ceil_div
+from everybyte.basics.units import ceil_div, round_up
 from everybyte.layers.size import elements
 from everybyte.models.count import declared
 from everybyte.rules.events import Event, Script
@@ -181,7 +181,7 @@ class RowScript(Script):
         if self.reduced:
             yield self.reduced, 0
             self.reduced = 0
-        trained = self._piece(unit).trained
+        trained = self._trained_numel(unit)
         if trained:
             event = self._make(self.reduce.nbytes(trained))
             self.reduced = event[0]
@@ -202,6 +202,15 @@ class RowScript(Script):
             self.gradients.append(own[0])
         else:
             self.gradients.append(share[0])
+
+    def _trained_numel(self, unit: str) -> int:
+        """Padded numbers of a unit that have a gradient: of adapters that no token used there is none."""
+        name, _, place = unit.partition("/")
+        numel = self._piece(unit).trained
+        if name == ROOT or not place:
+            return numel
+        made = self.course.row[int(place.partition("/")[0])].tally.weight_gradients.at(self.course.point)
+        return min(numel, round_up(made // self.training.recipe.setup.weights.block_bytes, self.layout.degree))
 
     def _switch(self, lines: dict[str, int]) -> Iterator[Event]:
         """Backward ends: the root's gradients are shared, and the last buffers go."""

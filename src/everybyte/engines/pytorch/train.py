@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from everybyte.basics.errors import BadInput, Unsupported
+from everybyte.engines.pytorch import prime_rl
 from everybyte.job import Job, Train
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Kernels
@@ -62,6 +63,8 @@ def says(train: Train, key: str, *, default: bool = False) -> bool:
 def account(job: Job, network: Network, device: Device) -> Account:
     """The account of a plain loop. Data-parallel ranks are alike."""
     assert job.train is not None
+    if prime_rl.is_prime_rl(job.train):
+        return prime_rl.account(job, network, device)
     choices = Choices()
     usual = defaults(job.train)
     recipe = recipe_of(job.train, network, usual, choices)

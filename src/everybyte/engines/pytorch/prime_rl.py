@@ -1,0 +1,100 @@
+"""prime-rl's trainers (train.extra.framework: prime-rl): models of transformers or its own, FSDP2, full recomputing, several LoRA runs at once."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from msgspec.structs import replace
+
+from everybyte.basics.dtypes import BF16, FP32
+from everybyte.basics.errors import BadInput
+from everybyte.basics.origin import default_of, inferred
+from everybyte.job import Job, Train
+from everybyte.layers.block import Block
+from everybyte.layers.moe import MoE
+from everybyte.layers.network import Network
+from everybyte.layers.setup import Adapter, Kernels
+from everybyte.layers.token_choice import TokenChoice
+from everybyte.rules.account import Account, Device, Rank
+from everybyte.rules.choices import Choices
+from everybyte.rules.from_job import Defaults, recipe_of
+from everybyte.rules.fsdp import RowShards
+from everybyte.rules.mesh import mesh_of
+from everybyte.rules.optimizer import OptimizerPlan
+from everybyte.rules.recipe import Recipe
+from everybyte.rules.training import training
+from everybyte.rules.units import Units
+
+NAME = "prime-rl"
+EXTRAS = ("framework", "type", "ac", "micro_batches", "max_concurrent_runs")
+TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "experts")
+"""LoRAConfig.target_modules."""
+LORA = Adapter("multi-lora", 16, TARGETS, BF16)
+
+
+def is_prime_rl(train: Train) -> bool:
+    """Whether the job says so."""
+    return (train.extra or {}).get("framework") == NAME
+
+
+def loss(train: Train, choices: Choices) -> str:
+    """Reinforcement learning takes log-probabilities out of a head in pieces; supervised training a cross entropy on all logits."""
+    return "log-probabilities" if (train.extra or {}).get("type") == "rl" else "held-upcast"
+
+
+def account(job: Job, network: Network, device: Device) -> Account:
+    """The account of a trainer. Its ranks are alike. Its launchers set expandable_segments:True (rl.py, k8s/prime-rl/values.yaml)."""
+    assert job.train is not None
+    train, choices = job.train, Choices()
+    unknown = next((key for key in train.extra or {} if key not in EXTRAS), None)
+    if unknown is not None:
+        raise BadInput(f"train.extra.{unknown}", f"is no setting of prime-rl that is answered; known are {', '.join(EXTRAS)}")
+    mesh = mesh_of(train, job.hardware, network, choices, sharding="fsdp2")
+    defaults = Defaults(
+        NAME, precision="bf16-mixed", attention="flash2", loss=loss, compiles=True, adapter=replace(LORA, kind="lora"), kernels=Kernels(),
+        batch_bytes_per_token=48, recompute="none",
+    )  # fmt: skip
+    recipe = _recipe(recipe_of(train, network, defaults, choices), train, choices)
+    own = rendition(network)
+    layout = RowShards(
+        degree=mesh.shards, stored=FP32, stored_frozen=FP32, reduce=FP32, units=Units(() if network.tied else ("embed", "head")),
+        kept_units=() if network.tied else ("head",),
+    )  # fmt: skip
+    bill = training(own, recipe, device.compute_capability, layout=layout)
+    label = "every rank" if mesh.gpus > 1 else "gpu 0"
+    return Account((Rank(bill, label, mesh.gpus),), choices, bill.trained_params, expandable=True)
+
+
+def _recipe(recipe: Recipe, train: Train, choices: Choices) -> Recipe:
+    """Weights are gathered in bf16. A run's optimizer is made when the run arrives; with fake batches (`micro_batches`) none does, so that nothing
+    is stepped and gradients are never zeroed (trainer/optim.py MultiLoRAOptimizer)."""
+    extra = train.extra or {}
+    setup = replace(recipe.setup, weights=BF16, compute=None)
+    if setup.adapter is not None:
+        runs = choices.pick("train.extra.max_concurrent_runs", extra.get("max_concurrent_runs"), 1, default_of(NAME))
+        if isinstance(runs, bool) or not isinstance(runs, int) or not 1 <= runs <= 1024:
+            raise BadInput("train.extra.max_concurrent_runs", f"must be a whole number from 1 to 1,024, not {runs!r}")
+        targets = TARGETS if setup.adapter.targets == ("*",) else setup.adapter.targets
+        setup = replace(setup, adapter=replace(setup.adapter, kind="multi-lora", dtype=BF16, targets=targets, options=(("runs", runs),)))
+        if runs > 1 and "micro_batches" in extra:
+            choices.note("train.optimizer.name", "none", inferred("fake batches: no run arrives, and no optimizer is made"))
+            recipe = replace(recipe, optimizer=OptimizerPlan("sgd", "fused"), gradients_between=True)
+    return replace(recipe, setup=setup, stream=BF16, graph_outlives=recipe.setup.kernels.loss == "held-upcast")
+
+
+@lru_cache(maxsize=64)
+def rendition(network: Network) -> Network:
+    """Mixtures of experts are prime-rl's own modules, taken over from torchtitan; other models are those of transformers."""
+    runs = tuple(replace(run, layer=_block(run.layer)) for run in network.runs)
+    return network if runs == network.runs else replace(network, runs=runs)
+
+
+def _block(layer: object) -> object:
+    if not isinstance(layer, Block) or not isinstance(layer.mlp, MoE):
+        return layer
+    router, experts = layer.mlp.router, layer.mlp.experts
+    mlp = TokenChoice(
+        layer.mlp.hidden, experts.ffn, experts.count, experts.top_k, score="sigmoid" if router.score == "sigmoid" else "softmax",
+        normalize=bool(router.normalize), shared=layer.mlp.shared, shared_name="shared_expert",
+    )  # fmt: skip
+    return replace(layer, mlp=mlp)
