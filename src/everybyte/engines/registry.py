@@ -13,7 +13,7 @@ from everybyte.rules.account import Account, Device
 TRAIN: dict[str, str] = {
     "pytorch": "pytorch", "accelerate": "pytorch", "transformers": "transformers", "trl": "transformers", "axolotl": "transformers",
     "llama-factory": "transformers", "litgpt": "litgpt", "torchtune": "torchtune", "torchtitan": "torchtitan", "nanogpt": "nanogpt", "textbook": "textbook",
-    "megatron": "megatron", "nemo": "megatron",
+    "megatron": "megatron", "nemo": "megatron", "deepspeed": "deepspeed",
 }  # fmt: skip
 """framework -> folder."""
 

@@ -18,11 +18,15 @@ from everybyte.rules.static import Group, groups, parameter_tensors
 from everybyte.rules.units import ROOT, Units, UnitSize, unit_sizes
 
 if TYPE_CHECKING:
+    from everybyte.rules.events import Script
     from everybyte.rules.recipe import GradientsLive, Recipe
     from everybyte.rules.step import Course
+    from everybyte.rules.training import Training
 
 FSDP1 = "pytorch torch/distributed/fsdp/_flat_param.py, _runtime_utils.py"
 FSDP2 = "pytorch torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, _fsdp_collectives.py"
+EXPERTS = ".experts."
+"""What stands before the names of stacked experts."""
 HELD = (
     "pytorch fsdp/_runtime_utils.py _register_post_backward_reshard_only_hook: a unit without trained weights has a hook on its inputs; under "
     "reentrant recomputation each is a leaf, which the hook keeps with its gradient until backward ends"
@@ -195,6 +199,12 @@ class RowShards(Sharded, frozen=True):
     """Units that stay whole from forward to backward all the same."""
     keeps_last: bool = False
     """The last block stays whole from forward to backward."""
+    expert_degree: int = 0
+    """Ranks that share each expert, under expert parallelism; 0: as many as share other tensors."""
+
+    def ways(self, parameter: Parameter) -> int:
+        """How many ranks share a parameter."""
+        return self.expert_degree if self.expert_degree and EXPERTS in f".{parameter.name}" else self.degree
 
     def local(self, whole: tuple[Group, ...], setup: Setup) -> tuple[Group, ...]:
         """The same tensors with ceil(rows/D) rows."""
@@ -206,10 +216,13 @@ class RowShards(Sharded, frozen=True):
         if p.packed:
             first, *rest = parameter_tensors(p, setup)
             return _bytes(p, ceil_div(first, self.degree) + sum(rest))
-        rows = p.dims[0]
-        share = ceil_div(rows.size, self.degree)
-        letter = f"{rows.letter}/D" if share * self.degree == rows.size else f"{rows.letter}_D"
-        return replace(self.own(p, setup), dims=(Dim(letter, share), *p.dims[1:]))
+        ways = self.ways(p)
+        # experts are cut along their own rows where there are more ranks than experts
+        axis = 1 if ways > p.dims[0].size and EXPERTS in f".{p.name}" else 0
+        rows = p.dims[axis]
+        share = ceil_div(rows.size, ways)
+        letter = f"{rows.letter}/D" if share * ways == rows.size else f"{rows.letter}_D"
+        return replace(self.own(p, setup), dims=(*p.dims[:axis], Dim(letter, share), *p.dims[axis + 1 :]))
 
     def sizes(self, network: Network, setup: Setup) -> dict[str, UnitSize]:
         """The units, whole, each tensor padded to a multiple of the ranks."""
@@ -222,6 +235,12 @@ class RowShards(Sharded, frozen=True):
     def accumulated(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
         """Under no_sync gradients stay whole, in the type of the sum (FSDPParam.to_accumulated_grad_if_needed)."""
         return WHOLE.gradients(network, replace(recipe, gradient=self.reduce)) if self.unsharded else self.gradients(network, recipe)
+
+    def writer(self, training: Training) -> Script:
+        """By CUDA stream."""
+        from everybyte.rules.row_events import RowScript
+
+        return RowScript(training, self)
 
     def stays(self, course: Course, index: int) -> int:
         """Units that are not freed after forward are whole until their own backward is done."""

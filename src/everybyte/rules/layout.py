@@ -19,8 +19,10 @@ from everybyte.models.count import tensors
 from everybyte.rules.static import Group, Trained, gradient_lines, state_lines, trained, weight_lines
 
 if TYPE_CHECKING:
+    from everybyte.rules.events import Script
     from everybyte.rules.recipe import GradientsLive, Recipe
     from everybyte.rules.step import Course
+    from everybyte.rules.training import Training
 
 Moment = Literal["gather", "forward", "regather", "backward", "reduce"]
 """A layer's weights are being gathered; it runs forward. In backward: those of the next layer are being gathered; it runs backward; its gradients
@@ -89,6 +91,12 @@ class Layout(Record, frozen=True):
     def tensors(self, network: Network, setup: Setup) -> tuple[Parameter, ...]:
         """The parameters of this rank in the order in which they are loaded and stepped."""
         return tensors(network, setup)
+
+    def writer(self, training: Training) -> Script:
+        """Writes the allocations of a step in program order."""
+        from everybyte.rules.events import Script  # needed by those alone who ask for reserved bytes
+
+        return Script(training)
 
 
 WHOLE = Layout()

@@ -20,6 +20,7 @@ from everybyte.rules.layout import WHOLE, Layout
 from everybyte.rules.mesh import Mesh, mesh_of
 from everybyte.rules.recipe import Recipe
 from everybyte.rules.spread import Spread
+from everybyte.rules.zero_from_job import STAGES, zero_of
 
 SHARDED_TENSORS = {"gptq": 2}
 """Of a packed weight's tensors, how many are parameters that FSDP shards: fms-acceleration's autogptq_utils.py makes qweight and qzeros
@@ -37,7 +38,8 @@ def over_several(train: Train, hardware: Hardware | None, network: Network, reci
     for axis in ("tp", "pp", "ep", "etp"):
         if (size := getattr(mesh, axis)) > 1:
             raise Unsupported(f"train.mesh.{axis}", f"{size}: {framework} is answered with data parallel alone; megatron and torchtitan know this axis")
-    refuse_offload(train)
+    if sharding not in STAGES:
+        refuse_offload(train)
     return replace(_laid_out(train, sharding, mesh, network, _shorter(recipe, mesh), framework, choices), mesh=mesh)
 
 
@@ -45,9 +47,11 @@ def _laid_out(train: Train, sharding: str, mesh: Mesh, network: Network, recipe:
     if sharding in ("none", "ddp"):
         layout = _replicated(train) if mesh.gpus > 1 else WHOLE
         return Spread(recipe, layout, mesh.gpus)
+    if sharding in STAGES:
+        return Spread(*zero_of(train, mesh, network, recipe, framework, choices), mesh.gpus)
     if sharding in (*FLAT, *ROWS):
         return _fully_sharded(train, sharding, mesh, network, recipe, framework, choices)
-    raise Unsupported("train.sharding", f"{sharding!r} is not answered for {framework} yet; none, ddp, {', '.join((*FLAT, *ROWS))} are")
+    raise Unsupported("train.sharding", f"{sharding!r} is not answered for {framework} yet; none, ddp, {', '.join((*STAGES, *FLAT, *ROWS))} are")
 
 
 def _shorter(recipe: Recipe, mesh: Mesh) -> Recipe:

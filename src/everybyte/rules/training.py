@@ -124,11 +124,9 @@ class Training(Record, frozen=True):
 
     def script(self) -> Iterable[tuple[int, int]]:
         """The allocations of loading and two steps in program order."""
-        from everybyte.rules.events import Script, script
-        from everybyte.rules.fsdp import RowShards
-        from everybyte.rules.row_events import RowScript
+        from everybyte.rules.events import script
 
-        return script(RowScript(self, self.layout) if isinstance(self.layout, RowShards) else Script(self))
+        return script(self.layout.writer(self))
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,1 @@
+"""DeepSpeed's engine with a Hugging Face model."""

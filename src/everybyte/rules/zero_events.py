@@ -1,0 +1,97 @@
+"""DeepSpeed's allocations in program order, by CUDA stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from everybyte.basics.units import MiB
+from everybyte.layers.tape import Parameter
+from everybyte.rules.events import EMPTY_CACHE, PASSING, Event, Script
+from everybyte.rules.static import tensor_bytes
+from everybyte.rules.training import Training
+from everybyte.rules.zero import Zero, ZeroCut, part_of
+
+STREAM_BITS = 40
+"""A key is (stream << 40) + number; stream 0 is the default one."""
+SIDE = 1
+"""The stream of gathering and reducing, where overlap_comm gives it one of its own."""
+
+
+class ZeroScript(Script):
+    """Writes the events of a step under ZeRO."""
+
+    def __init__(self, training: Training, layout: Zero) -> None:
+        super().__init__(training)
+        self.layout = layout
+        self.numel = layout.on_device(training.network, training.recipe)
+
+    def load(self) -> Iterator[Event]:
+        """Weights tensor by tensor; the trained ones then move into one flat tensor, or this rank's parts of them do; what lives from the start."""
+        setup, cut = self.training.recipe.setup, isinstance(self.layout, ZeroCut)
+        settings = self.layout.settings
+        degree = settings.degree if settings.params == "none" else 0
+        trained: list[Event] = []
+        for p in self.tensors:
+            if not (p.trainable and not p.buffer):
+                yield from self._some(part_of(p, setup, degree)[1] if cut else tensor_bytes(p, setup))
+            elif not cut:
+                trained.append(self._make(tensor_bytes(p, setup)))
+                yield trained[-1]
+        # stage 3 moves its parts through host memory (zero/utils.py defragment), stages 1 and 2 flatten beside the tensors
+        yield from self._some(self._flat_bytes())
+        yield from ((key, 0) for key, _ in trained)
+        yield EMPTY_CACHE
+        yield from self._some(settings.master.nbytes(self.numel))
+        for line in self.training.static():
+            if line.category in ("input", "comm_buffer", "gradient") or line.id.startswith(("persistent/", "weights/second")):
+                yield from self._some(line.bytes)
+
+    def _some(self, nbytes: int) -> Iterator[Event]:
+        """One tensor, if it has bytes."""
+        if nbytes:
+            yield self._make(nbytes)
+
+    def _flat_bytes(self) -> int:
+        network, recipe = self.training.network, self.training.recipe
+        return recipe.setup.weights.nbytes(self.layout.flat_numel(network, recipe))
+
+    def states(self) -> Iterator[Event]:
+        """Of the partition, made in the first step."""
+        if self.numel:
+            plan = self.training.recipe.optimizer
+            yield from (self._make(size) for size in plan.state_tensors((self.numel,), self.layout.settings.master, "partition"))
+
+    def leaves_large_tensors(self) -> bool:
+        """Whether a step leaves more behind than small tensors."""
+        return self.layout.settings.master.nbytes(self.numel) > MiB
+
+    def _trained(self) -> list[Parameter]:
+        return []
+
+    def step_temporaries(self) -> Iterator[Event]:
+        """The rows of the step's highest instant; gradients that backward left have become some of them."""
+        yield from self.free_gradients()
+        made = [self._make(line.bytes) for line in self.training.step_temporaries() if line.bytes]
+        yield from made
+        yield from ((key, 0) for key, _ in made)
+
+    def make_gradients(self) -> Iterator[Event]:
+        """Whole gradients of earlier micro-batches, in stage 1."""
+        if not self.gradients:
+            kind = self.training.recipe.setup.weights
+            events = [self._make(kind.nbytes(p.numel // p.count)) for p in super()._trained()]
+            self.gradients = [key for key, _ in events]
+            yield from events
+
+    def _switch(self, lines: dict[str, int]) -> Iterator[Event]:
+        """What passes from layer to layer is made on a stream of its own where communication overlaps."""
+        if not self.layout.settings.overlap:
+            yield from super()._switch(lines)
+            return
+        for event in super()._switch(lines):
+            name = next((n for n, made in self.beside.items() if made == event), "")
+            if not name.startswith(PASSING):
+                yield event
+                continue
+            self.beside[name] = (event[0] + (SIDE << STREAM_BITS), event[1])
+            yield self.beside[name]
