@@ -35,7 +35,7 @@ class SelfAttention(Record, frozen=True):
         """x (n/t, h) -> (n/t, h) and the bias of the projection back."""
         s, d = self.sizes, self.sizes.head_dim
         q_width, k_width = Dim("A", self.heads * d), Dim("K", self.groups * d)
-        mixed = column(t, x, "linear_qkv", Dim("(A+2K)", q_width.size + 2 * k_width.size), self.split, self.style, bias=s.bias)
+        mixed = column(t, x, "linear_qkv", Dim("(A+2K)", q_width.size + 2 * k_width.size), self.split, self.style, bias=s.bias, module="qkv_linear")
         q, k, v = ops.split(t, mixed, [(TOKENS, width) for width in (q_width, k_width, k_width)])
         fresh = s.rope or s.qk_norm or self.style.qk_norm
         if s.qk_norm or self.style.qk_norm:
@@ -45,11 +45,11 @@ class SelfAttention(Record, frozen=True):
         if fresh and self.style.te:
             # q, k and v are no longer parts of one tensor: Transformer Engine makes each contiguous (get_qkv_layout)
             v = ops.contiguous(t, v)
-        out = attend(t, q, k, v, self.heads, self.groups, q_width, self.style)
-        return row(t, out, "linear_proj", Dim("h", self.hidden), self.split, self.style, bias=s.out_bias)
+        out = attend(t, q, k, v, self.heads, self.groups, q_width, self.style, padded=s.padded)
+        return row(t, out, "linear_proj", Dim("h", self.hidden), self.split, self.style, bias=s.out_bias, module="attn_proj")
 
     def _normed(self, t: Tape, x: Value, leaf: str, heads: int) -> Value:
-        return norm(t, x, leaf, self.norm, dims=(TOKENS, Dim("a" if heads == self.heads else "k", heads), Dim("d", self.sizes.head_dim)))
+        return norm(t, x, leaf, self.norm, self.style, dims=(TOKENS, Dim("a" if heads == self.heads else "k", heads), Dim("d", self.sizes.head_dim)))
 
     def _turned(self, t: Tape, x: Value) -> Value:
         """Rotary positions: one kernel, or products with cos and sin of every position, made anew for q and k of each layer and kept

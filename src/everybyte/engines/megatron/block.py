@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from everybyte.basics.record import Record
 from everybyte.engines.megatron.attention import SelfAttention
-from everybyte.engines.megatron.linear import add_dropped, norm
+from everybyte.engines.megatron.linear import add_dropped, norm, parked
 from everybyte.engines.megatron.mla import LatentAttention
 from everybyte.engines.megatron.mlp import FeedForward
 from everybyte.engines.megatron.moe import MoELayer
@@ -28,8 +28,9 @@ class TransformerLayer(Record, frozen=True):
         s, style = self.sizes, self.style
         # Transformer Engine joins this norm with the projection behind it, and then it is no module that could be recomputed
         apart = not style.te or not isinstance(s.attention, Heads)
+        given = parked(t, x, style, "attn_norm")
         with t.recomputed(style.again("layernorm") and apart, discards=True) as again:
-            normed = norm(t, x, "input_layernorm", s.norm)
+            normed = norm(t, given, "input_layernorm", s.norm, style, module="attn_norm")
         with t.scope("self_attention", x, normed):
             if isinstance(s.attention, Heads):
                 branch, bias = SelfAttention(s.hidden, s.attention, s.norm, self.split, style).forward(t, normed)
@@ -41,15 +42,16 @@ class TransformerLayer(Record, frozen=True):
     def _fed(self, t: Tape, x: Value) -> Value:
         s, style = self.sizes, self.style
         if isinstance(s.mlp, Mixture):
+            given = parked(t, x, style, "mlp_norm")
             with t.recomputed(style.again("layernorm"), discards=True) as again:
-                normed = norm(t, x, "pre_mlp_layernorm", s.norm)
+                normed = norm(t, given, "pre_mlp_layernorm", s.norm, style, module="mlp_norm")
             with t.scope("mlp", x, normed):
                 branch = MoELayer(s.hidden, s.mlp, self.split, style).forward(t, normed)
             t.restored(again)
             return add_dropped(t, branch, None, x, style)
         with t.recomputed(style.again("mlp")):
             with t.recomputed(style.again("layernorm") and not style.te, discards=True) as again:
-                normed = norm(t, x, "pre_mlp_layernorm", s.norm)
+                normed = norm(t, x, "pre_mlp_layernorm", s.norm, style, module="mlp_norm")
             with t.scope("mlp", x, normed):
                 branch, bias = FeedForward(s.hidden, s.mlp, self.split, style).forward(t, normed)
             t.restored(again)

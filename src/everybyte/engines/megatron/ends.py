@@ -36,9 +36,17 @@ class Entry(Record, frozen=True):
     split: Split
     style: Style
 
+    def read_batch(self, t: Tape) -> None:
+        """The micro-batch."""
+        batch(t, self.split, self.style)
+
+    def typed(self, t: Tape, x: Value) -> Value:
+        """x (n, h) with what else is added to words and positions."""
+        return x
+
     def forward(self, t: Tape, x: Value) -> Value:
         """ids (n) -> (n/t, h)."""
-        batch(t, self.split, self.style)
+        self.read_batch(t)
         width = Dim("h", self.hidden)
         with t.scope("word_embeddings"):
             table = t.parameter("weight", (Dim("V", self.vocab // self.split.tp), width))
@@ -51,6 +59,7 @@ class Entry(Record, frozen=True):
                 rows = t.new("embedding", (QUERIES, width), table.dtype, True)
                 t.step("embedding", (places,), (rows,), made=own_gradients(places))
                 out = ops.add(t, out, rows)
+        out = self.typed(t, out)
         if self.split.sp:
             part = t.new("reduce-scatter", (self.split.tokens, width), out.dtype, True)
             t.step("reduce-scatter", (out,), (part,), made=[Made(out, Size.of(out.dims, out.dtype))])
@@ -73,9 +82,13 @@ class Received(Record, frozen=True):
     table: int = 0
     """Rows of a word embedding that lies here for blocks of multi-token prediction alone, 0 for none."""
 
+    def read_batch(self, t: Tape) -> None:
+        """The micro-batch."""
+        batch(t, self.split, self.style)
+
     def forward(self, t: Tape, x: Value) -> Value:
         """ids (n) -> (n/t, h)."""
-        batch(t, self.split, self.style)
+        self.read_batch(t)
         if self.table:
             with t.scope("word_embeddings"):
                 t.parameter("weight", (Dim("V", self.table), Dim("h", self.hidden)))
@@ -88,10 +101,11 @@ class FinalNorm(Record, frozen=True):
     """The norm behind the last layer."""
 
     norm: str
+    style: Style
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n/t, h) -> (n/t, h)."""
-        return norm(t, x, "final_layernorm", self.norm)
+        return norm(t, x, "final_layernorm", self.norm, self.style)
 
 
 class Loss(Record, frozen=True):
@@ -108,7 +122,11 @@ class Loss(Record, frozen=True):
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n/t, h) -> the loss."""
         x.storage.kept_before = self.reads_kept
-        return cross_entropy(t, logits_of(t, x, self.vocab, self.split, self.style, tied=self.tied), self.style)
+        return cross_entropy(t, self.logits(t, x), self.style)
+
+    def logits(self, t: Tape, x: Value) -> Value:
+        """x (n/t, h) -> (n, V/t)."""
+        return logits_of(t, x, self.vocab, self.split, self.style, tied=self.tied)
 
 
 def logits_of(t: Tape, x: Value, vocab: int, split: Split, style: Style, *, tied: bool) -> Value:

@@ -27,6 +27,12 @@ class Versions(Record, frozen=True):
 
     core: Version = NEWEST
     te: Version = NEWEST
+    torch: Version = NEWEST
+
+    @property
+    def widens_blackwell(self) -> bool:
+        """PyTorch gives Blackwell's cuBLAS handles 32 MiB as it does Hopper's (pytorch #175344, before 2.12 it did not)."""
+        return self.torch >= (2, 12)
 
     @property
     def reuses_te_gradients(self) -> bool:
@@ -54,7 +60,8 @@ def versions_of(train: Train) -> Versions:
     text = (train.version or "").replace("Transformer Engine", "te").replace("TransformerEngine", "te").replace("Megatron Core", "mcore")
     found = versions(text)
     core = next((found[name] for name in ("megatron-lm", "megatron-core", "mcore", "megatron") if name in found), NEWEST)
-    return Versions(core, next((found[name] for name in ("te", "transformer-engine") if name in found), NEWEST))
+    te = next((found[name] for name in ("te", "transformer-engine") if name in found), NEWEST)
+    return Versions(core, te, found.get("torch", found.get("pytorch", NEWEST)))
 
 
 def major(compute_capability: str) -> int:
@@ -90,6 +97,7 @@ class Site(Record, frozen=True):
     """What decides the workspaces."""
 
     capability: str
+    versions: Versions
     config: str
     """CUBLAS_WORKSPACE_CONFIG."""
     te: bool
@@ -102,17 +110,22 @@ class Site(Record, frozen=True):
     """Forward and backward of two micro-batches run on streams of their own (overlap_moe_expert_parallel_comm)."""
 
 
-def handle_workspace(capability: str, config: str) -> int:
+def workspace_config(extra: Mapping[str, Any]) -> str:
+    """CUBLAS_WORKSPACE_CONFIG; deterministic mode sets it where the environment does not (training/determinism.py)."""
+    return str(extra.get("CUBLAS-WORKSPACE-CONFIG", ":4096:8" if extra.get("deterministic-mode") else ""))
+
+
+def handle_workspace(capability: str, config: str, *, widens_blackwell: bool = True) -> int:
     """Bytes of one cuBLAS handle's workspace: `:SIZE:COUNT` pairs in KiB, or PyTorch's default for the GPU."""
     numbers = [part for part in config.split(":") if part]
     if len(numbers) % 2 == 0 and numbers and all(n.isdigit() for n in numbers):
         return sum(int(size) * int(count) for size, count in zip(numbers[::2], numbers[1::2], strict=True)) * KiB
-    return cublas_workspace(capability)
+    return cublas_workspace(capability if widens_blackwell or major(capability) < 10 else "8.0")
 
 
 def workspace_lines(site: Site) -> Iterator[Line]:
     """Workspaces of PyTorch's cuBLAS handles and of Transformer Engine, each made once and kept."""
-    one, handles = handle_workspace(site.capability, site.config), 4 if site.streams else 2
+    one, handles = handle_workspace(site.capability, site.config, widens_blackwell=site.versions.widens_blackwell), 4 if site.streams else 2
     yield Line("workspace/cublas", "workspace", handles * one, plain("handles·w", handles=handles, w=one), CUBLAS_SOURCE, "formula")
     if not site.te:
         return

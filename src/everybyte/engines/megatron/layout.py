@@ -30,6 +30,8 @@ TRANSIT = (
     "Megatron-LM core/pipeline_parallel/schedules.py: tensors received ahead and gradients on their way; two (1F1B) or three (interleaved) were there "
     "in 24 runs of Megatron-LM's functional tests, within 1 % of the peak"
 )
+DEFERRED = "Megatron-LM core/tensor_parallel/layers.py grad_output_buffer: logits' gradient and input of each micro-batch, up to wgrad_deferral_limit"
+FETCHED = "Megatron-LM core/pipeline_parallel/fine_grained_activation_offload.py"
 FP8_COPIES = "TransformerEngine pytorch/module/base.py get_weight_workspace"
 ALIGNED = 64
 """Elements to which the start of each parameter in a buffer is padded."""
@@ -86,6 +88,11 @@ class MegatronLayout(Layout, frozen=True):
     """Bytes of the hidden states that one micro-batch sends to the next stage."""
     received: int = 0
     """Chunks of this rank that receive hidden states from another rank."""
+    deferred: int = 0
+    """Bytes of logits' gradients and head inputs that wait for the head's weight gradient (defer_embedding_wgrad_compute)."""
+    fetched: int = 0
+    """Bytes that one layer keeps in host memory. While a module goes back, the tensors of the same module one layer before are fetched, so that
+    there is always a whole layer's beside those of the module itself (pipeline_parallel/fine_grained_activation_offload.py bulk_reload)."""
     in_transit: int = 0
     """Hidden states and gradients that are being sent or received beside a micro-batch that runs."""
 
@@ -112,7 +119,16 @@ class MegatronLayout(Layout, frozen=True):
         return _states(self, network, recipe.setup)
 
     def beside(self, course: Course, index: int, moment: Moment) -> tuple[Line, ...]:
-        """What the pipeline sends and receives meanwhile."""
+        """What the pipeline sends and receives meanwhile, and what the head puts off."""
+        return (*self._in_transit(), *self._deferred(), *(self._fetched() if moment == "backward" else ()))
+
+    def _fetched(self) -> tuple[Line, ...]:
+        return (Line("activations/fetched ahead", "activation", self.fetched, plain("fetched", fetched=self.fetched), FETCHED),) if self.fetched else ()
+
+    def _deferred(self) -> tuple[Line, ...]:
+        return (Line("head/deferred", "activation", self.deferred, plain("deferred", deferred=self.deferred), DEFERRED),) if self.deferred else ()
+
+    def _in_transit(self) -> tuple[Line, ...]:
         if not self.in_transit:
             return ()
         text = plain("count·n_h", count=self.in_transit, n_h=self.hidden)

@@ -23,7 +23,23 @@ def own_gradients(*values: Value | None) -> list[Made]:
     return [Made(v, Size.of(v.dims, v.dtype)) for v in values if v is not None]
 
 
-def column(t: Tape, x: Value, leaf: str, out: Dim, split: Split, style: Style, *, bias: bool) -> Value:
+def kept(style: Style, module: str, *values: Value) -> tuple[tuple[Value, ...], Size]:
+    """What a module keeps on the device, and what its backward has there beside: tensors that wait in host memory and were fetched for it."""
+    if not style.parks(module):
+        return values, ZERO
+    return (), Size.total(Size.of(v.dims, v.dtype) for v in values)
+
+
+def parked(t: Tape, x: Value, style: Style, module: str) -> Value:
+    """The input of a module; where it waits in host memory, what stands for it there, so that modules that run again do not keep it either."""
+    if not style.parks(module):
+        return x
+    away = t.from_outside("in host memory", x.dims, x.dtype)
+    t.step("offload", (x,), (away,), made=[Made(x, None)])
+    return away
+
+
+def column(t: Tape, x: Value, leaf: str, out: Dim, split: Split, style: Style, *, bias: bool, module: str = "") -> Value:
     """x (n/t, in) or (n, in) -> (n, out): this rank's outputs for all tokens.
 
     Autograd keeps the divided input and gathers it again for the weight's gradient (module/linear.py, tensor_parallel/layers.py); local layers
@@ -34,24 +50,25 @@ def column(t: Tape, x: Value, leaf: str, out: Dim, split: Split, style: Style, *
         shift = t.parameter("bias", (out,)) if bias else None
         y = t.new("linear", (TOKENS, out), x.dtype, x.grad or weight.grad)
         whole = Size.of((TOKENS, x.dims[-1]), x.dtype) if split.sp else ZERO
-        kept, inputs = input_kept(t, x, style), tuple(v for v in (x, weight, shift) if v is not None)
+        saved, fetched = kept(style, module, input_kept(t, x, style))
         t.step(
-            "linear", inputs, (y,), saved=(kept,), scratch=whole if style.te else ZERO, back_scratch=whole * 2 if style.te else whole,
+            "linear", tuple(v for v in (x, weight, shift) if v is not None), (y,), saved=saved, scratch=whole if style.te else ZERO,
+            back_scratch=(whole * 2 if style.te else whole) + fetched,
             made=[Made(x, Size.of(x.dims, x.dtype)), *weight_gradients(style, weight), *own_gradients(shift)],
         )  # fmt: skip
         return y
 
 
-def row(t: Tape, x: Value, leaf: str, out: Dim, split: Split, style: Style, *, bias: bool) -> tuple[Value, Value | None]:
+def row(t: Tape, x: Value, leaf: str, out: Dim, split: Split, style: Style, *, bias: bool, module: str = "") -> tuple[Value, Value | None]:
     """x (n, in/t) -> (n/t, out) or (n, out), summed over the group, and the bias, which the caller adds."""
     with t.scope(leaf, x):
         weight = t.parameter("weight", (out, x.dims[-1]))
         shift = t.parameter("bias", (out,)) if bias else None
         y = t.new("linear", (split.tokens, out), x.dtype, x.grad or weight.grad)
         whole = Size.of((TOKENS, out), x.dtype) if split.sp else ZERO
-        kept = input_kept(t, x, style)
+        saved, fetched = kept(style, module, input_kept(t, x, style))
         t.step(
-            "linear", (x, weight), (y,), saved=(kept,), scratch=whole, back_scratch=whole,
+            "linear", (x, weight), (y,), saved=saved, scratch=whole, back_scratch=whole + fetched,
             made=[Made(x, Size.of(x.dims, x.dtype)), *weight_gradients(style, weight)],
         )  # fmt: skip
         return y, shift
@@ -63,9 +80,9 @@ def duplicated(t: Tape, x: Value, leaf: str, out: Dim, style: Style, *, bias: bo
         weight = t.parameter("weight", (out, x.dims[-1]))
         shift = t.parameter("bias", (out,)) if bias else None
         y = t.new("linear", (*x.dims[:-1], out), x.dtype, x.grad or weight.grad)
-        kept, inputs = input_kept(t, x, style), tuple(v for v in (x, weight, shift) if v is not None)
+        saved, inputs = input_kept(t, x, style), tuple(v for v in (x, weight, shift) if v is not None)
         made = [Made(x, Size.of(x.dims, x.dtype)), *weight_gradients(style, weight), *own_gradients(shift)]
-        t.step("linear", inputs, (y,), saved=(kept,), made=made)
+        t.step("linear", inputs, (y,), saved=(saved,), made=made)
         return y
 
 
@@ -78,7 +95,7 @@ def input_kept(t: Tape, x: Value, style: Style) -> Value:
     return small
 
 
-def norm(t: Tape, x: Value, leaf: str, kind: str, *, dims: tuple[Dim, ...] = ()) -> Value:
+def norm(t: Tape, x: Value, leaf: str, kind: str, style: Style, *, dims: tuple[Dim, ...] = (), module: str = "") -> Value:
     """LayerNorm or RMSNorm as one kernel: keeps its input and fp32 statistics of each row. `dims`: shape of the rows where it is not that of x."""
     shape = dims or x.dims
     with t.scope(leaf, x):
@@ -86,7 +103,8 @@ def norm(t: Tape, x: Value, leaf: str, kind: str, *, dims: tuple[Dim, ...] = ())
         out = t.new("norm", x.dims, x.dtype, True)
         moments = [t.new(name, shape[:-1], FP32, False) for name in (("mean", "rstd") if kind == "layer" else ("rstd",))]
         made = [Made(x, Size.of(x.dims, x.dtype)), *own_gradients(*weights)]
-        t.step("norm", (x, *weights), (out, *moments), saved=(x, *moments), made=made)
+        saved, fetched = kept(style, module, x)
+        t.step("norm", (x, *weights), (out, *moments), saved=(*saved, *moments), made=made, back_scratch=fetched)
         return out
 
 

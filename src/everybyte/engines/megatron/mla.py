@@ -32,15 +32,15 @@ class LatentAttention(Record, frozen=True):
         s = self.sizes
         latent = x
         if s.q_rank:
-            latent = norm(t, duplicated(t, x, "linear_q_down_proj", Dim("r_q", s.q_rank), self.style), "q_layernorm", self.norm)
+            latent = norm(t, duplicated(t, x, "linear_q_down_proj", Dim("r_q", s.q_rank), self.style), "q_layernorm", self.norm, self.style)
         joined = duplicated(t, x, "linear_kv_down_proj", Dim("(r_kv+d_r)", s.kv_rank + s.rope), self.style)
         compressed, turn = self._parts(t, joined)
-        compressed = norm(t, compressed, "kv_layernorm", self.norm)
+        compressed = norm(t, compressed, "kv_layernorm", self.norm, self.style)
         out_width = Dim("a·d_v", self.heads * s.v_dim)
         with t.recomputed(self.style.again("mla_up_proj"), discards=True) as up:
             q, k, v = self._up(t, latent, compressed, turn)
         out = attend(t, q, k, v, self.heads, self.heads, out_width, self.style)
-        found = row(t, out, "linear_proj", Dim("h", self.hidden), self.split, self.style, bias=s.bias)
+        found = row(t, out, "linear_proj", Dim("h", self.hidden), self.split, self.style, bias=s.bias, module="attn_proj")
         t.restored(up)
         return found
 

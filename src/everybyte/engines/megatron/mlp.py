@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everybyte.basics.record import Record
-from everybyte.engines.megatron.linear import column, row
+from everybyte.engines.megatron.linear import column, kept, row
 from everybyte.engines.megatron.sizes import Dense, Split
 from everybyte.engines.megatron.style import Style
 from everybyte.layers import ops
@@ -24,15 +24,16 @@ class FeedForward(Record, frozen=True):
         s = self.sizes
         width = s.ffn // self.split.tp
         up = column(t, x, "linear_fc1", Dim("2f", 2 * width) if s.gated else Dim("f", width), self.split, self.style, bias=s.bias)
-        inner = activated(t, up, Dim("f", width), gated=s.gated, fused=self.style.glu_fused)
+        inner = activated(t, up, Dim("f", width), self.style, gated=s.gated)
         return row(t, inner, "linear_fc2", Dim("h", self.hidden), self.split, self.style, bias=s.bias)
 
 
-def activated(t: Tape, x: Value, width: Dim, *, gated: bool, fused: bool) -> Value:
+def activated(t: Tape, x: Value, width: Dim, style: Style, *, gated: bool, module: str = "") -> Value:
     """The activation as one kernel that keeps its input (fusions/fused_bias_gelu.py, fused_bias_swiglu.py); unfused gated ones keep the parts as well."""
     out = t.new("activation", (*x.dims[:-1], width), x.dtype, True)
-    if fused or not gated:
-        t.step("activation", (x,), (out,), saved=(x,), made=[Made(x, Size.of(x.dims, x.dtype))])
+    if style.glu_fused or not gated:
+        saved, fetched = kept(style, module, x)
+        t.step("activation", (x,), (out,), saved=saved, made=[Made(x, Size.of(x.dims, x.dtype))], back_scratch=fetched)
         return out
     gate, up = ops.split(t, x, [(*x.dims[:-1], width)] * 2)
     return ops.mul(t, ops.unary(t, "silu", gate), up)

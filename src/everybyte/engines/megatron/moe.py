@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from everybyte.basics.dtypes import BOOL, FP32, INT64
 from everybyte.basics.record import Record
-from everybyte.engines.megatron.linear import input_kept, own_gradients, weight_gradients
+from everybyte.engines.megatron.linear import input_kept, kept, own_gradients, parked, weight_gradients
 from everybyte.engines.megatron.mlp import FeedForward, activated
 from everybyte.engines.megatron.sizes import Dense, Mixture, Split
 from everybyte.engines.megatron.style import Style
@@ -92,7 +92,8 @@ class MoELayer(Record, frozen=True):
         """This rank's experts: one grouped product for all (TEGroupedMLP), or one after the other; the same tensors are kept."""
         expert, count = self.sizes.expert, self.sizes.experts // self.split.ep
         width = Dim("f_e", expert.ffn // self.split.etp)
-        up = self._product(t, x, "linear_fc1", Dim("2f_e", 2 * width.size) if expert.gated else width, count)
+        up = self._product(t, x, "linear_fc1", Dim("2f_e", 2 * width.size) if expert.gated else width, count, module="expert_fc1")
+        up = parked(t, up, self.style, "moe_act")
         with t.recomputed(self.style.again("moe_act"), discards=True) as again:
             inner = self._activated(t, up, width, weights)
         out = self._product(t, inner, "linear_fc2", x.dims[-1], count)
@@ -104,22 +105,22 @@ class MoELayer(Record, frozen=True):
         activation's result too."""
         expert, style = self.sizes.expert, self.style
         one_kernel = (expert.gated and style.glu_fused) or (expert.activation == "relu2" and style.relu_fused)
-        inner = activated(t, x, width, gated=expert.gated, fused=style.glu_fused)
+        inner = activated(t, x, width, style, gated=expert.gated, module="moe_act")
         if one_kernel or style.late_weights:
             return inner
         out = t.new("mul", inner.dims, inner.dtype, True)
         t.step("mul", (inner, weights), (out,), saved=(inner,), made=[Made(inner, Size.of(inner.dims, inner.dtype))])
         return out
 
-    def _product(self, t: Tape, x: Value, leaf: str, out: Dim, count: int) -> Value:
+    def _product(self, t: Tape, x: Value, leaf: str, out: Dim, count: int, *, module: str = "") -> Value:
         with t.scope(leaf, x):
             weight = t.parameter("weight", (out, x.dims[-1]), count=count, share=(self.sizes.top_k, self.sizes.experts))
             bias = t.parameter("bias", (out,), count=count, share=(self.sizes.top_k, self.sizes.experts)) if self.sizes.expert.bias else None
             y = t.new("linear", (x.dims[0], out), x.dtype, True)
-            kept = input_kept(t, x, self.style)
+            saved, fetched = kept(self.style, module, input_kept(t, x, self.style))
             inputs = tuple(v for v in (x, weight, bias) if v is not None)
             made = [Made(x, Size.of(x.dims, x.dtype)), *weight_gradients(self.style, weight), *own_gradients(bias)]
-            t.step("linear", inputs, (y,), saved=(kept,), made=made)
+            t.step("linear", inputs, (y,), saved=saved, made=made, back_scratch=fetched)
             return y
 
 

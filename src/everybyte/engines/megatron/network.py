@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from everybyte.basics.record import Record
+from everybyte.engines.megatron.bert import BertEntry, BertLoss, BertReceived
 from everybyte.engines.megatron.block import Checkpoint, TransformerLayer
 from everybyte.engines.megatron.ends import Entry, FinalNorm, Loss, Received
 from everybyte.engines.megatron.prediction import Prediction
@@ -40,10 +41,11 @@ def stage_plan(network: Network, stage: Stage, split: Split, style: Style, vocab
     by_chunk = [_chunk(network, stage, chunk, split, style, vocab, full) for chunk in range(len(stage.chunks))]
     order = [*(chunk for chunk in range(len(by_chunk)) if chunk != last), last]
     both = stage.has_embedding and stage.has_head
-    stem: Any = Received(network.hidden, network.dtype, split, style, vocab // split.tp if stage.mtp and not network.tied else 0)
+    entry, received, loss = (BertEntry, BertReceived, BertLoss) if network.family == "bert" else (Entry, Received, Loss)
+    stem: Any = received(network.hidden, network.dtype, split, style, vocab // split.tp if stage.mtp and not network.tied else 0)
     if stage.has_embedding:
-        stem = Entry(network.hidden, vocab, learned_positions(network), split, style)
-    head = Loss(vocab, split, style, tied=network.tied and both, reads_kept=bool(stage.mtp)) if stage.has_head else None
+        stem = entry(network.hidden, vocab, learned_positions(network), split, style)
+    head = loss(vocab, split, style, tied=network.tied and both, reads_kept=bool(stage.mtp)) if stage.has_head else None
     local = Network(
         network.name, "megatron", network.hidden, vocab, tuple(run for chunk in order for run in by_chunk[chunk]), stem, None, head, tied=network.tied and both,
         head_dims=dims, dtype=network.dtype, max_positions=network.max_positions, experts=network.experts, top_k=network.top_k, mtp=stage.mtp,
@@ -60,7 +62,7 @@ def _chunk(network: Network, stage: Stage, chunk: int, split: Split, style: Styl
     dims = (split.tokens, Dim("h", network.hidden))
     runs = _runs([(index, TransformerLayer(sizes[index], split, style)) for index in stage.chunks[chunk]], full, dims)
     if chunk == stage.head:
-        runs.append(Run("final_layernorm", -1, 1, FinalNorm(sizes[-1].norm), dims))
+        runs.append(Run("final_layernorm", -1, 1, FinalNorm(sizes[-1].norm, style), dims))
     inner = prediction_of(network)
     if chunk == stage.mtp_chunk and inner is not None:
         runs.append(Run("mtp.layers", 0, stage.mtp, Prediction(TransformerLayer(inner, split, style), vocab), dims))

@@ -22,12 +22,12 @@ class Prediction(Record, frozen=True):
         sizes, split, style = self.layer.sizes, self.layer.split, self.layer.style
         following = t.new("embedding", x.dims, x.dtype, True)
         t.step("embedding", (), (following,))
-        parts = [norm(t, following, "enorm", sizes.norm), norm(t, x, "hnorm", sizes.norm)]
+        parts = [norm(t, following, "enorm", sizes.norm, style), norm(t, x, "hnorm", sizes.norm, style)]
         both = ops.cat(t, parts, (*x.dims[:-1], Dim("2h", 2 * sizes.hidden)))
         joined = self._gathered(t, column(t, both, "eh_proj", Dim("h", sizes.hidden // split.tp), split, style, bias=False), x)
         with t.scope("transformer_layer", joined):
             out = self.layer.forward(t, joined)
-        out = norm(t, out, "final_layernorm", sizes.norm)
+        out = norm(t, out, "final_layernorm", sizes.norm, style)
         loss = cross_entropy(t, logits_of(t, out, self.vocab, split, style, tied=True), style)
         carried = Value(x.storage, x.dims, x.dtype, grad=True)
         t.step("add loss", (x, loss), (carried,), made=[Made(x, None), Made(loss, Size.of(loss.dims, loss.dtype))])

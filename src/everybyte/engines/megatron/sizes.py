@@ -9,6 +9,7 @@ from everybyte.basics.record import Record
 from everybyte.basics.units import ceil_div
 from everybyte.layers.attention import Attention
 from everybyte.layers.block import Block
+from everybyte.layers.encoder import PostNormBlock
 from everybyte.layers.mla import MLA
 from everybyte.layers.mlp import GatedMLP, PlainMLP
 from everybyte.layers.moe import MoE
@@ -48,6 +49,8 @@ class Heads(Record, frozen=True):
     bias: bool
     out_bias: bool
     qk_norm: bool = False
+    padded: bool = False
+    """Tokens see all others but padding (BERT)."""
 
 
 class Latent(Record, frozen=True):
@@ -113,7 +116,10 @@ def prediction_of(network: Network) -> Sizes | None:
 
 
 def sizes_of(layer: Any, hidden: int) -> Sizes:
-    """The sizes of a block. Raises Unsupported for one that is no layer of Megatron Core's GPT model."""
+    """The sizes of a block. Raises Unsupported for one that is no layer of Megatron Core's GPT or BERT model."""
+    if isinstance(layer, PostNormBlock):
+        a = layer.attention
+        return Sizes(hidden, Heads(a.heads, a.heads, a.head_dim, False, True, True, padded=True), Dense(layer.ffn, layer.activation, False, True), "layer")
     if not isinstance(layer, Block) or any(layer.post) or any(layer.after) or layer.scaled:
         raise Unsupported(PATH, f"its blocks of the kind {type(layer).__name__} are not answered for Megatron-LM yet; those like GPT, Llama and DeepSeek are")
     attention = _attention(layer.mixer)

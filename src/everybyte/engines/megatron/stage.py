@@ -8,12 +8,15 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from everybyte.basics.record import Record
+from everybyte.engines.megatron.block import TransformerLayer
 from everybyte.engines.megatron.layout import MegatronLayout
 from everybyte.engines.megatron.network import Recomputed, StagePlan, stage_plan
 from everybyte.engines.megatron.sizes import Split
 from everybyte.engines.megatron.style import Style
-from everybyte.layers.network import Network
+from everybyte.layers.network import Network, write
+from everybyte.layers.size import Dim, Point
 from everybyte.ledger.build import Line
+from everybyte.models.count import parts
 from everybyte.rules.pipeline import Flight, flights, in_flight
 from everybyte.rules.recipe import Recipe
 from everybyte.rules.schedules import Plan
@@ -35,6 +38,8 @@ class Run(Record, frozen=True):
     capability: str
     plan: Plan | None
     """None without a pipeline."""
+    deferred: int = 0
+    """Micro-batches for which the head's weight gradient waits."""
 
 
 class StageTraining(Training, frozen=True):
@@ -58,10 +63,32 @@ def _training(run: Run, stage: Stage, flight: Flight | None, extra: tuple[Line, 
     last = len(stage.chunks) - 1 if flight is None else flight.chunk
     found = stage_plan(run.network, stage, run.split, run.style, run.vocab, run.full, last)
     layout = run.layout
+    if run.style.parked:
+        layout = replace(layout, fetched=_parked(run, found))
+    if stage.has_head and run.deferred:
+        layout = replace(layout, deferred=run.deferred * (_logits(run) + layout.hidden))
     if flight is not None:
         received = len(stage.chunks) - stage.has_embedding
         layout = replace(layout, received=received, in_transit=(2 if len(stage.chunks) == 1 else 3) if received else 0)
     return StageTraining(found.network, run.recipe, run.capability, extra, layout, _waiting(found, flight))
+
+
+def _parked(run: Run, found: StagePlan) -> int:
+    """Bytes that a layer of this stage has in host memory at most."""
+    layers = {part.layer for part in parts(found.network) if isinstance(part.layer, TransformerLayer)}
+    whole = [_layer_kept(run, replace(layer, style=replace(layer.style, parked=()))) - _layer_kept(run, layer) for layer in layers]
+    return max(whole, default=0)
+
+
+def _layer_kept(run: Run, layer: TransformerLayer) -> int:
+    dims = (layer.split.tokens, Dim("h", layer.sizes.hidden))
+    return write(layer, run.recipe.setup, dims, run.recipe.stream, "none", False).tally.kept_size.at(Point(run.recipe.batch))
+
+
+def _logits(run: Run) -> int:
+    """Bytes of the logits of a micro-batch on this rank."""
+    batch = run.recipe.batch
+    return run.recipe.stream.nbytes(batch.b * batch.s * run.vocab // run.split.tp)
 
 
 def _waiting(found: StagePlan, flight: Flight | None) -> Waiting:

@@ -38,10 +38,19 @@ class Style(Record, frozen=True):
     fp8: bool = False
     recompute: tuple[str, ...] = ()
     """Modules that backward runs again (recompute_modules)."""
+    parked: tuple[str, ...] = ()
+    """Modules whose kept tensors wait in host memory (offload_modules)."""
     cross_entropy: CrossEntropy = "eager"
     loads_mask: bool = True
     """The data loader makes an attention mask of b·s² bytes."""
 
+    binary_head: bool = True
+    """BERT also learns the order of two sentences."""
+
     def again(self, module: str) -> bool:
         """Whether backward runs a module again."""
         return module in self.recompute
+
+    def parks(self, module: str) -> bool:
+        """Whether what a module keeps waits in host memory."""
+        return module in self.parked

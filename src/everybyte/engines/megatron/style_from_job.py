@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, cast
@@ -16,6 +17,8 @@ from everybyte.rules.choices import Choices
 
 MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
 """Modules that selective recomputing answers (recompute_modules)."""
+PARKED = ("attn_norm", "attn_proj", "core_attn", "expert_fc1", "mlp_norm", "moe_act", "qkv_linear")
+"""Modules whose kept tensors can be offloaded (offload_modules)."""
 DISPATCHERS = ("allgather", "alltoall", "flex")
 FUSIONS = ("native", "te")
 
@@ -34,9 +37,9 @@ def style_of(train: Train, extra: Mapping[str, Any], capability: str, found: Ver
         wgrad_fused=not extra.get("no-gradient-accumulation-fusion"), deterministic=bool(extra.get("deterministic-mode")) and found.adds_by_index,
         permute_fused=bool(extra.get("moe-permute-fusion")),
         dispatcher=cast("Dispatcher", _word(extra, "moe-token-dispatcher-type", DISPATCHERS, "alltoall" if nemo else "allgather")),
-        late_weights=not found.weighs_early, fp8=train.precision == "fp8", recompute=modules_of(train, choices),
+        parked=parked_of(train, extra), late_weights=not found.weighs_early, fp8=train.precision == "fp8", recompute=modules_of(train, choices),
         cross_entropy=cast("CrossEntropy", _word(extra, "cross-entropy-fusion-impl", FUSIONS, "native")) if fused else "eager",
-        loads_mask=not extra.get("no-create-attention-mask-in-dataloader") and not nemo,
+        loads_mask=not extra.get("no-create-attention-mask-in-dataloader") and not nemo, binary_head=not extra.get("bert-no-binary-head"),
     )  # fmt: skip
 
 
@@ -65,6 +68,21 @@ def modules_of(train: Train, choices: Choices) -> tuple[str, ...]:
     wrong = next((name for name in modules if name not in MODULES), None)
     if wrong is not None:
         raise Unsupported("train.recompute.modules", f"{wrong!r} is not answered yet; answered are {', '.join(MODULES)}")
+    return tuple(sorted(modules))
+
+
+def parked_of(train: Train, extra: Mapping[str, Any]) -> tuple[str, ...]:
+    """Modules whose kept tensors wait in host memory. Raises Unsupported for another way of offloading activations."""
+    where = train.offload.activations if train.offload is not None else None
+    if where in (None, "none"):
+        return ()
+    words = extra.get("offload-modules")
+    modules = re.findall(r"\w+", words) if isinstance(words, str) else [str(word) for word in words or ()]
+    wrong = next((name for name in modules if name not in PARKED), None)
+    if where != "cpu" or not extra.get("fine-grained-activation-offloading") or not modules:
+        raise Unsupported("train.offload.activations", "is answered with train.extra.fine-grained-activation-offloading and offload-modules")
+    if wrong is not None:
+        raise Unsupported("train.extra.offload-modules", f"{wrong!r} is not answered; answered are {', '.join(PARKED)}")
     return tuple(sorted(modules))
 
 

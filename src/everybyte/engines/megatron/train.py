@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from everybyte.basics.dtypes import BF16, FP16, FP32, DType, dtype
-from everybyte.basics.errors import Unsupported
+from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of, inferred
-from everybyte.engines.megatron.kernels import Site, Versions, versions_of, workspace_lines
+from everybyte.engines.megatron.kernels import Site, Versions, versions_of, workspace_config, workspace_lines
 from everybyte.engines.megatron.layout import MegatronLayout, States
 from everybyte.engines.megatron.sizes import Heads, Latent, Mixture, Sizes, Split, layers_of, padded, prediction_of
 from everybyte.engines.megatron.stage import Run, bill_of
@@ -27,7 +27,7 @@ from everybyte.rules.choices import Choices
 from everybyte.rules.mesh import Mesh, mesh_of
 from everybyte.rules.optimizer import OptimizerPlan
 from everybyte.rules.recipe import Recipe
-from everybyte.rules.schedules import plan_of, with_hyphens
+from everybyte.rules.schedules import Plan, plan_of, with_hyphens
 from everybyte.rules.stages import Stage, stages_of
 
 BUFFER = "Megatron-LM core/utils.py GlobalMemoryBuffer: grows to the largest request and stays"
@@ -53,12 +53,12 @@ def account(job: Job, network: Network, device: Device) -> Account:
     recipe = _recipe(train, network, mesh, choices)
     run = Run(
         network, vocab, split, style, recipe, _layout(train, extra, network, mesh, recipe, distributed=distributed), full_of(train, choices),
-        device.compute_capability, plan,
+        device.compute_capability, plan, _deferred(extra, plan),
     )  # fmt: skip
     stages = (_only(network),) if plan is None else stages_of(train, network, plan)
     ranks = []
     for stage in stages:
-        beside = (*_workspaces(extra, style, network, device), *_buffers(run, stage, found))
+        beside = (*_workspaces(extra, style, network, device, found), *_buffers(run, stage, found))
         ranks.append(Rank(bill_of(run, stage, beside), _label(stage, mesh), mesh.gpus // mesh.pp, stage.index))
     if network.experts:
         choices.assume("routing is balanced: every expert gets the same number of tokens")
@@ -71,8 +71,12 @@ def _refuse(train: Train) -> None:
             raise Unsupported(f"train.{key}", f"is not answered for {train.framework} yet; full training is")
     if train.sharding not in (None, *SHARDINGS):
         raise Unsupported("train.sharding", f"{train.sharding!r} is not answered for {train.framework} yet; ddp and distributed-optimizer are")
-    if train.offload is not None and any(where not in (None, "none") for where in (train.offload.optimizer, train.offload.params, train.offload.activations)):
-        raise Unsupported("train.offload", f"is not answered for {train.framework} yet")
+    if train.offload is not None and any(where not in (None, "none") for where in (train.offload.optimizer, train.offload.params)):
+        raise Unsupported("train.offload", f"of parameters and optimizer states is not answered for {train.framework} yet")
+    if train.loss is not None and train.loss.kind not in (None, "standard", "vocab-parallel"):
+        raise Unsupported(
+            "train.loss.kind", f"{train.loss.kind!r} is not answered for {train.framework}; vocab-parallel is, fused by train.extra.cross-entropy-loss-fusion"
+        )
 
 
 def _is_distributed(train: Train, extra: Mapping[str, Any], choices: Choices) -> bool:
@@ -87,6 +91,16 @@ def _vocab(job: Job, network: Network, tp: int, choices: Choices) -> int:
     if rows != network.vocab:
         choices.assume(f"the vocabulary of {network.vocab:,} is padded to {rows:,}, a multiple of 128·tp (make_vocab_size_divisible_by)")
     return rows
+
+
+def _deferred(extra: Mapping[str, Any], plan: Plan | None) -> int:
+    """Micro-batches for which a pipeline puts the head's weight gradient off; a limit of 0 means all."""
+    if plan is None or not extra.get("defer-embedding-wgrad-compute"):
+        return 0
+    limit = extra.get("wgrad-deferral-limit", 0)
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+        raise BadInput("train.extra.wgrad-deferral-limit", f"must be a whole number of micro-batches, not {limit!r}")
+    return min(limit or plan.microbatches, plan.microbatches)
 
 
 def _only(network: Network) -> Stage:
@@ -145,10 +159,10 @@ def _layout(train: Train, extra: Mapping[str, Any], network: Network, mesh: Mesh
 
 
 # -- beside ------------------------------------------------------------------------------------------------------------------
-def _workspaces(extra: Mapping[str, Any], style: Style, network: Network, device: Device) -> Iterator[Line]:
+def _workspaces(extra: Mapping[str, Any], style: Style, network: Network, device: Device, found: Versions) -> Iterator[Line]:
     """Workspaces. The router of a mixture runs in Transformer Engine whatever runs the layers (moe/moe_utils.py router_gating_linear)."""
     site = Site(
-        device.compute_capability, str(extra.get("CUBLAS-WORKSPACE-CONFIG", "")), style.te or bool(network.experts),
+        device.compute_capability, found, workspace_config(extra), style.te or bool(network.experts),
         grouped=style.te and bool(network.experts) and bool(extra.get("moe-grouped-gemm")), overlapped=style.te and bool(extra.get("tp-comm-overlap")),
         streams=bool(extra.get("overlap-moe-expert-parallel-comm")),
     )  # fmt: skip
