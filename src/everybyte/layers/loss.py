@@ -10,6 +10,7 @@ from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.conv import mean_squared
 from everybyte.layers.linear import linear
+from everybyte.layers.logprobs import fused_log_probs, log_probs
 from everybyte.layers.size import SEQUENCES, SHIFTED_TOKENS, Dim, Size, chunk_tokens, flce_chunk
 from everybyte.layers.tape import Made, Tape, Value
 
@@ -289,6 +290,12 @@ LOSSES: dict[str, Callable[[Tape, Head, Value], Value]] = {
     "upcast-transposed": upcast_transposed,
     "log-probabilities": log_probabilities,
     "held-upcast": held_upcast,
+    "logps-rolled": partial(log_probs, form="rolled"),
+    "logps-sliced": partial(log_probs, form="sliced"),
+    "logps-copied": partial(log_probs, form="copied"),
+    "logps-scaled": partial(log_probs, form="scaled"),
+    "logps-and-entropy": partial(log_probs, form="sliced", entropy=cross_entropy),
+    "logps-fused": fused_log_probs,
     "logits": logits_only,
     "last-logits": last_logits,
 }

@@ -34,6 +34,10 @@ class Kernels(Record, frozen=True):
     """Name of a loss in `layers.loss.LOSSES`."""
     chunks: int = 8
     """Parts of the tokens whose loss is worked out one after the other, where the loss does so."""
+    rows: int = 1
+    """Sequences of the micro-batch, where the loss works them off one after the other (layers.logprobs)."""
+    scored: tuple[int, int] = (1, 1)
+    """(part, whole): of a sequence's tokens, those that the head runs on (logits_to_keep)."""
     lora: Literal["peft", "fused"] = "peft"
     experts: ExpertsKernel = "grouped"
     scan: Literal["eager", "fused"] = "eager"

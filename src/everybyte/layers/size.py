@@ -52,6 +52,8 @@ class Batch(NamedTuple):
             return flce_rows(self.b * self.s, *axis.share)
         if axis.letter == "r":
             return ceil_div(self.b * self.s * axis.share[0], axis.share[1])
+        if axis.letter == "l":
+            return min(self.b * min(ceil_div(self.s * axis.share[0], axis.share[1]), max(self.s - axis.cap, 0)), TILE)
         if axis.letter == "e":
             return (self.s - 1) // axis.cap * axis.cap
         plain = {"b": self.b, "s": self.s, "t": self.t, "m": self.m, "j": self.s + self.m, "u": max(self.s - 1, 0)}[axis.letter[0]]
@@ -130,6 +132,15 @@ def pieces_before_last(tokens: int) -> Dim:
 def flce_chunk(vocab: int, hidden: int) -> Dim:
     """c: rows of a chunk of the fused linear cross entropy."""
     return Dim("c", 1, (Axis("c", 0, (vocab, hidden)),))
+
+
+TILE = 4096
+"""Tokens of a tile of trl's fused head (kernels/chunked_logprob.py TOKEN_CHUNK_SIZE)."""
+
+
+def tile_tokens(scored: Axis) -> Dim:
+    """Tokens of such a tile: all scored ones, at most 4,096. `scored`: a share of every sequence, or all but its last position."""
+    return Dim("l", 1, (Axis("l", 1 if scored == U else 0, scored.share),))
 
 
 def elements(dims: Dims) -> tuple[int, Monomial]:
