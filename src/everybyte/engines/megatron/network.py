@@ -35,17 +35,17 @@ class StagePlan(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def stage_plan(network: Network, stage: Stage, split: Split, style: Style, vocab: int, full: Recomputed | None, last: int) -> StagePlan:
-    """The local network of a stage. The chunk `last` stands last, with what ends in the loss if that is there; the others before it."""
+def stage_plan(network: Network, stage: Stage, split: Split, style: Style, vocab: int, full: Recomputed | None, order: tuple[int, ...]) -> StagePlan:
+    """The local network of a stage, or of some of its chunks: with the embedding if that is in one of them, with the loss if that ends the last."""
     dims = (split.tokens, Dim("h", network.hidden))
     by_chunk = [_chunk(network, stage, chunk, split, style, vocab, full) for chunk in range(len(stage.chunks))]
-    order = [*(chunk for chunk in range(len(by_chunk)) if chunk != last), last]
-    both = stage.has_embedding and stage.has_head
+    first, last = stage.embedding in order, stage.head == order[-1]
+    both = first and last
     entry, received, loss = (BertEntry, BertReceived, BertLoss) if network.family == "bert" else (Entry, Received, Loss)
     stem: Any = received(network.hidden, network.dtype, split, style, vocab // split.tp if stage.mtp and not network.tied else 0)
-    if stage.has_embedding:
+    if first:
         stem = entry(network.hidden, vocab, learned_positions(network), split, style)
-    head = loss(vocab, split, style, tied=network.tied and both, reads_kept=bool(stage.mtp)) if stage.has_head else None
+    head = loss(vocab, split, style, tied=network.tied and both, reads_kept=bool(stage.mtp)) if last else None
     local = Network(
         network.name, "megatron", network.hidden, vocab, tuple(run for chunk in order for run in by_chunk[chunk]), stem, None, head, tied=network.tied and both,
         head_dims=dims, dtype=network.dtype, max_positions=network.max_positions, experts=network.experts, top_k=network.top_k, mtp=stage.mtp,

@@ -21,7 +21,7 @@ from everybyte.rules.pipeline import Flight, flights, in_flight
 from everybyte.rules.recipe import Recipe
 from everybyte.rules.schedules import Plan
 from everybyte.rules.stages import Stage
-from everybyte.rules.step import Waiting
+from everybyte.rules.step import Course, Waiting
 from everybyte.rules.training import Training, course_of
 
 
@@ -45,6 +45,14 @@ class Run(Record, frozen=True):
 class StageTraining(Training, frozen=True):
     """A step of one stage."""
 
+    passing: Network | None = None
+    """The chunks of which some micro-batch is on its way; all of the network where that is None."""
+
+    @property
+    def course(self) -> Course:
+        """The summits of the step."""
+        return course_of(self.passing or self.network, self.recipe, self.layout, self.waiting)
+
     def script(self) -> Iterable[tuple[int, int]]:
         """The allocations in program order."""
         from everybyte.engines.megatron.script import MegatronScript
@@ -60,8 +68,10 @@ def bill_of(run: Run, stage: Stage, extra: tuple[Line, ...]) -> StageTraining:
 
 
 def _training(run: Run, stage: Stage, flight: Flight | None, extra: tuple[Line, ...]) -> StageTraining:
-    last = len(stage.chunks) - 1 if flight is None else flight.chunk
-    found = stage_plan(run.network, stage, run.split, run.style, run.vocab, run.full, last)
+    count = len(stage.chunks)
+    order = _all_chunks(stage) if flight is None else (*(c for c in range(count) if c != flight.chunk and flight.kept[c]), flight.chunk)
+    whole = stage_plan(run.network, stage, run.split, run.style, run.vocab, run.full, _all_chunks(stage))
+    found = stage_plan(run.network, stage, run.split, run.style, run.vocab, run.full, order)
     layout = run.layout
     if run.style.parked:
         layout = replace(layout, fetched=_parked(run, found))
@@ -70,7 +80,8 @@ def _training(run: Run, stage: Stage, flight: Flight | None, extra: tuple[Line, 
     if flight is not None:
         received = len(stage.chunks) - stage.has_embedding
         layout = replace(layout, received=received, in_transit=(2 if len(stage.chunks) == 1 else 3) if received else 0)
-    return StageTraining(found.network, run.recipe, run.capability, extra, layout, _waiting(found, flight))
+    passing = None if found.network is whole.network else found.network
+    return StageTraining(whole.network, run.recipe, run.capability, extra, layout, _waiting(found, flight), passing)
 
 
 def _parked(run: Run, found: StagePlan) -> int:
@@ -89,6 +100,11 @@ def _logits(run: Run) -> int:
     """Bytes of the logits of a micro-batch on this rank."""
     batch = run.recipe.batch
     return run.recipe.stream.nbytes(batch.b * batch.s * run.vocab // run.split.tp)
+
+
+def _all_chunks(stage: Stage) -> tuple[int, ...]:
+    """The chunks of a stage, that with the head last."""
+    return tuple(sorted(range(len(stage.chunks)), key=lambda chunk: (chunk == stage.head, chunk)))
 
 
 def _waiting(found: StagePlan, flight: Flight | None) -> Waiting:
@@ -118,7 +134,7 @@ def _busiest(run: Run, stage: Stage) -> Iterator[Flight | None]:
 @lru_cache(maxsize=4096)
 def _kept(run: Run, stage: Stage) -> tuple[int, ...]:
     """Bytes that each chunk keeps of a micro-batch."""
-    found = stage_plan(run.network, stage, run.split, run.style, run.vocab, run.full, len(stage.chunks) - 1)
+    found = stage_plan(run.network, stage, run.split, run.style, run.vocab, run.full, _all_chunks(stage))
     course = course_of(found.network, run.recipe, run.layout)
     by_label: dict[str, int] = {}
     for segment, kept in zip(course.row, course.kept, strict=True):
