@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity, profile, record_function
 
 WHOLE = {
     f"aten::{name}"
@@ -42,6 +42,26 @@ def peak_of(call: Callable[[], Any], start: int = 0) -> tuple[Peak, Any]:
     return Peak(highest, live), result
 
 
+def peaks_of_parts(*calls: Callable[[], Any]) -> list[int]:
+    """The peak of each of several calls, one after the other under one profiler, above what is there when the second is done."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        for index, call in enumerate(calls):
+            with record_function(f"part {index}"):
+                call()
+    events = profiler.profiler.kineto_results.events()
+    parts = {e.name(): (e.start_ns(), e.start_ns() + e.duration_ns()) for e in events if e.name().startswith("part ")}
+    ends = [parts[f"part {index}"][1] for index in range(len(calls))]
+    changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
+    spans = _outermost(sorted((e.start_ns(), e.start_ns() + e.duration_ns()) for e in events if e.name() in WHOLE))
+    live, base, highest = 0, 0, [0] * len(calls)
+    for time, size in _timed(changes, spans):
+        part = min(bisect_right(ends, time), len(calls) - 1)
+        live += size
+        base = live if part < 2 else base
+        highest[part] = max(highest[part], live)
+    return [peak - base for peak in highest]
+
+
 def _outermost(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     out: list[tuple[int, int]] = []
     for span in spans:
@@ -52,18 +72,23 @@ def _outermost(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _merged(changes: list[tuple[int, int]], spans: list[tuple[int, int]]) -> list[int]:
     """Sizes in order; those inside one span as their sum."""
+    return [size for _, size in _timed(changes, spans)]
+
+
+def _timed(changes: list[tuple[int, int]], spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """(time, size) in order; sizes inside one span as their sum."""
     starts = [span[0] for span in spans]
-    sizes: list[int] = []
+    found: list[tuple[int, int]] = []
     owner: tuple[int, int] | None = None
     for time, size in changes:
         index = bisect_right(starts, time) - 1
         span = spans[index] if index >= 0 and time <= spans[index][1] else None
         if span is not None and span == owner:
-            sizes[-1] += size
+            found[-1] = (found[-1][0], found[-1][1] + size)
         else:
-            sizes.append(size)
+            found.append((time, size))
         owner = span
-    return sizes
+    return found
 
 
 class Ones(torch.autograd.Function):

@@ -75,6 +75,13 @@ class Sharded(Layout, frozen=True):
             index += step
         return None
 
+    def cast(self, course: Course, unit: UnitSize) -> int:
+        """Bytes of this rank's part of what is stored in another type than it is gathered in."""
+        kind = course.recipe.setup.weights
+        trained = kind.nbytes(unit.trained)
+        parts = ((self.stored, trained), (self.stored_frozen, unit.gathered - trained))
+        return sum(size for stored, size in parts if stored not in (None, kind)) // self.degree
+
     def root(self, course: Course) -> UnitSize:
         """The root unit."""
         return self.sizes(course.network, course.recipe.setup).get(ROOT, UnitSize(0, 0, 0))
@@ -114,8 +121,8 @@ class FlatShards(Sharded, frozen=True):
     """FSDP1: the weights of a unit lie in one flat tensor, padded to a multiple of the ranks; adapters that peft wraps are units of their own."""
 
     prefetches: bool = True
-    """The next unit of backward is gathered before the one that runs is done; not under reentrant recomputation, whose first forward registers
-    no hooks."""
+    """The next unit of backward is gathered before the one that runs is done; not where reentrant recomputation runs whole units again, whose first
+    forward registers no hooks."""
     gathers_once: bool = False
     """Units stay gathered from forward to backward (SHARD_GRAD_OP)."""
     holds_inputs: bool = False
@@ -161,15 +168,27 @@ class FlatShards(Sharded, frozen=True):
     def beside(self, course: Course, index: int, moment: Moment) -> tuple[Line, ...]:
         """The root, whole for the whole step; the unit that runs, whole; in backward the next one, where it is fetched ahead. When the gradients
         of a unit are done they are joined in one flat tensor before they are shared."""
-        found = [_gathered("unsharded/root", self.root(course).gathered, FSDP1)]
-        found.append(_gathered(f"gathered/{course.row[index].label}", self.unit(course, index).gathered, FSDP1))
-        ahead = self.neighbour(course, index, -1)
-        if moment not in ("gather", "forward") and self.prefetches and not self.gathers_once and ahead is not None:
-            found.append(_gathered("gathered/next unit", self.unit(course, ahead).gathered, FSDP1))
+        unit, root = self.unit(course, index), self.root(course).gathered
+        found = [_gathered("unsharded/root", root, FSDP1), _gathered(f"gathered/{course.row[index].label}", unit.gathered, FSDP1)]
+        if moment == "gather":
+            found.append(_gathered("gathered/cast shard", self.cast(course, unit), FSDP1))
+        elif moment != "forward":
+            found += self._ahead(course, index, moment)
         if moment == "reduce":
             flat = course.row[index].tally.weight_gradients.at(course.point)
             found.append(Line("reduce/flat gradient", "gradient", flat, plain("g", g=flat), f"{FSDP1}: the views' gradients are joined", "formula"))
         return tuple(line for line in found if line.bytes)
+
+    def _ahead(self, course: Course, index: int, moment: Moment) -> list[Line]:
+        """The unit that backward needs next. Adapters that are units of their own lie between two blocks: the first of a block, whose backward comes
+        late, fetches the block before."""
+        ahead = self.neighbour(course, index, -1)
+        late = course.recipe.setup.adapter is not None and not self.ignores_adapters
+        if ahead is None or not self.prefetches or self.gathers_once or (late and moment != "reduce"):
+            return []
+        unit = self.unit(course, ahead)
+        found = [_gathered("gathered/next unit", unit.gathered, FSDP1)]
+        return found if moment != "regather" else [*found, _gathered("gathered/cast shard", self.cast(course, unit), FSDP1)]
 
     def left(self, course: Course, done: tuple[int, ...]) -> tuple[Line, ...]:
         """Under `holds_inputs`, the inputs of the layers that have gone back and their gradients, but for the gradient that the layer which runs
@@ -280,7 +299,7 @@ class RowShards(Sharded, frozen=True):
             unit = self.unit(course, ahead)
             found.append(_gathered("gathered/next unit", self._buffer(unit.gathered), FSDP2))
             if moment == "regather":
-                found.append(_gathered("gathered/cast shard", self._cast(course, unit), FSDP2))
+                found.append(_gathered("gathered/cast shard", self._buffer(self.cast(course, unit)), FSDP2))
         if moment != "reduce":
             found.append(_gathered(f"gathered/{course.row[index].label}", self.unit(course, index).gathered, FSDP2))
             last = self.neighbour(course, index, 1)
@@ -292,13 +311,6 @@ class RowShards(Sharded, frozen=True):
         """Bytes of the unit that ran before: the root's, if there is none."""
         found = self.neighbour(course, index, -1)
         return self.root(course).gathered if found is None else self.unit(course, found).gathered
-
-    def _cast(self, course: Course, unit: UnitSize) -> int:
-        """Bytes of this rank's part of what is stored in another type than it is gathered in."""
-        kind = course.recipe.setup.weights
-        trained = kind.nbytes(unit.trained)
-        parts = ((self.stored, trained), (self.stored_frozen, unit.gathered - trained))
-        return self._buffer(sum(size for stored, size in parts if stored not in (None, kind)) // self.degree)
 
     def _buffer(self, nbytes: int) -> int:
         """Bytes of the buffer of an all-gather; one rank copies its shard at once."""

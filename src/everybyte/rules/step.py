@@ -263,7 +263,16 @@ class Course:
             size = Size.total(s.size for s in given)
             yield "regather", size.at(self.points[self.row[index].tower]), Instant(size, given)
         if self.layout.by_unit and tally.gradients:
-            yield "reduce", tally.weight_gradients.at(self.point), Instant(tally.weight_gradients, tally.gradients)
+            held = (*tally.gradients, *self._returned(tally))
+            size = Size.total(s.size for s in held)
+            yield "reduce", size.at(self.points[self.row[index].tower]), Instant(size, held)
+
+    def _returned(self, tally: Tally) -> tuple[Storage, ...]:
+        """What is there when a layer's backward is done: the gradient of its input. CheckpointFunction.backward still has its input, its result and
+        the result's gradient."""
+        reentrant = self.recipe.recompute.mode == "reentrant" and tally.kept == (tally.start,)
+        own = (tally.start, tally.end, tally.incoming) if reentrant else ()
+        return tuple(s for s in (*own, tally.outgoing) if s is not None and not s.persistent)
 
     def _present(self, index: int, before: int, *, backward: bool) -> Iterator[tuple[int, int]]:
         """(segment, copies) whose kept tensors are on the device while a copy of segment `index` runs, `before` copies of which ran earlier."""

@@ -1,0 +1,120 @@
+"""What one rank holds under FSDP1, against PyTorch's own FullyShardedDataParallel on a process group whose other ranks are not there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from allocations import peaks_of_parts
+from decoders import VOCAB, config_of, model_of, network_of
+from test_fsdp2 import FEW, LAYERS, MANY, PER_TOKEN, Case, ranks
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.utils.checkpoint import checkpoint
+
+from everybyte.basics.dtypes import BF16, FP32
+from everybyte.layers.replay import Recompute
+from everybyte.layers.setup import Kernels, Setup
+from everybyte.layers.size import Batch
+from everybyte.rules.fsdp import FlatShards
+from everybyte.rules.recipe import Recipe, RecomputePlan
+from everybyte.rules.step import Course
+
+
+@dataclass(frozen=True)
+class Way(Case):
+    """One way of training."""
+
+    mode: Recompute = "none"
+    outside: bool = True
+    """Whole units are run again, not what is in them."""
+    gathers_once: bool = False
+
+    def __str__(self) -> str:
+        flags = [self.mode, "outside" if self.outside else "inside", "once" if self.gathers_once else "full"]
+        return "-".join([super().__str__(), *flags])
+
+
+WAYS = (
+    *(Way(shape, mixed=mixed, gathers_once=once) for shape in (FEW, MANY) for mixed in (True, False) for once in (True, False)),
+    *(Way(MANY, mode=mode, outside=outside) for mode in ("reentrant", "non-reentrant") for outside in (True, False)),
+)
+
+
+class Again(torch.nn.Module):  # type: ignore[misc]
+    """Runs a unit again in backward."""
+
+    def __init__(self, unit: Any, way: Way) -> None:
+        super().__init__()
+        self.unit, self.reentrant = unit, way.mode == "reentrant"
+
+    def forward(self, x: torch.Tensor, **more: Any) -> Any:
+        """As the unit does."""
+        return checkpoint(lambda y: self.unit(y, **more), x, use_reentrant=self.reentrant, preserve_rng_state=False)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.unit, name)
+
+
+def sharded(way: Way) -> Any:
+    """A small Llama whose blocks and root are units."""
+    model = model_of(config_of("llama", way.shape, LAYERS), torch.float32)
+    if way.mode != "none" and not way.outside:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": way.mode == "reentrant", "preserve_rng_state": False})
+    whole = FullyShardedDataParallel(
+        model, auto_wrap_policy=ModuleWrapPolicy({type(model.model.layers[0])}), use_orig_params=True, device_id=torch.device("cpu"),
+        mixed_precision=MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16) if way.mixed else None,
+        sharding_strategy=ShardingStrategy.SHARD_GRAD_OP if way.gathers_once else ShardingStrategy.FULL_SHARD,
+    )  # fmt: skip
+    if way.mode != "none" and way.outside:
+        for index in range(LAYERS):
+            model.model.layers[index] = Again(model.model.layers[index], way)
+    return whole
+
+
+def real(way: Way) -> tuple[int, int]:
+    """Peaks of forward with the loss, and of backward, above what is there between two steps."""
+    model = sharded(way)
+    ids = torch.randint(3, VOCAB, way.shape[:2])
+    losses: list[torch.Tensor] = []
+
+    def forward() -> None:
+        model.zero_grad(set_to_none=True)
+        losses[:] = [model(input_ids=ids, labels=ids, use_cache=False).loss]
+
+    def backward() -> None:
+        losses[0].backward()
+
+    forward()
+    backward()
+    up, down = peaks_of_parts(forward, backward, forward, backward)[2:]
+    return up, down
+
+
+def course_of(way: Way) -> Course:
+    """The same by our account."""
+    kind = BF16 if way.mixed else FP32
+    setup = Setup(weights=kind, kernels=Kernels(device="cpu"), single=False, input_grads=way.mode != "none" and not way.outside)
+    recipe = Recipe(setup, Batch(way.shape.b, way.shape.s, way.shape.s), recompute=RecomputePlan(way.mode), stream=kind)
+    prefetches = way.mode != "reentrant" or not way.outside
+    layout = FlatShards(degree=way.ranks, stored=FP32, prefetches=prefetches, gathers_once=way.gathers_once)
+    return Course(network_of(config_of("llama", way.shape, LAYERS)), recipe, layout)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_peaks_beside_the_shards(way: Way) -> None:
+    """Forward and backward peak where PyTorch's allocator does: gathered units, the one fetched ahead, the joined gradient, the shared ones that stay."""
+    course = course_of(way)
+    count = len(course.row)
+    with ranks(way):
+        up, down = real(way)
+    # between two steps the shared gradients are there: they go when the next forward begins
+    left = sum(line.bytes for line in course.layout.gradients(course.network, course.recipe))
+    for mine, theirs in zip((course.forward(0, count), course.backward(0, count)), (up + left, down + left), strict=True):
+        slack = PER_TOKEN * way.shape.b * way.shape.s + theirs // 60
+        assert abs(mine.bytes - theirs) <= slack, f"{mine.moment} of {course.row[mine.segment].label}: {mine.bytes:,} against {theirs:,}"
