@@ -16,6 +16,7 @@ from everybyte.layers.setup import Setup
 from everybyte.layers.tape import Parameter
 from everybyte.ledger.build import Line, plain
 from everybyte.ledger.entry import Category
+from everybyte.models.count import parts
 from everybyte.rules.layout import WHOLE, Layout, Moment
 from everybyte.rules.optimizer import Tensor
 from everybyte.rules.recipe import Recipe
@@ -67,6 +68,14 @@ class Zero(Layout, frozen=True):
 
     def flat_numel(self, network: Network, recipe: Recipe) -> int:
         """Numbers of the flat tensor of trained weights on the device."""
+        raise NotImplementedError
+
+    def stepped(self, network: Network, recipe: Recipe) -> tuple[int, ...]:
+        """Numbers that are stepped on the device together, one after the other."""
+        raise NotImplementedError
+
+    def before_step(self, network: Network, recipe: Recipe) -> list[Line]:
+        """What lives between backward and the step."""
         raise NotImplementedError
 
     def writer(self, training: Training) -> Script:
@@ -138,20 +147,21 @@ class ZeroFlat(Zero, frozen=True):
         settings, recipe = self.settings, course.recipe
         group = self.group(course.network, recipe)
         width = recipe.setup.weights.block_bytes
-        trains = any(s.tally.gradients for s in course.row[index:]) or settings.bucket_before_loss
-        if not group.numel or not trains:
+        done, own = trained_numel(course, index + 1), trained_numel(course, index) - trained_numel(course, index + 1)
+        if not group.numel or not (settings.bucket_before_loss or done or (own and course.row[index].label != "head")):
             return
         yield self._buckets(width)
         if not settings.sharded_gradients:
             return
-        if settings.optimizer == "none":
-            yield self._partition_gradients("gradients/partition", recipe, group.touched)
-        else:
+        reduces = done + own > settings.reduce_bucket
+        if settings.optimizer != "none":
             yield self._offloaded(recipe, group)
+        elif reduces:
+            yield self._partition_gradients("gradients/partition", recipe, group.touched)
         largest = self._waiting(course, index)
         source = f"{FLAT}: a gradient larger than the bucket is reduced by itself, when the next one is there"
         yield _numbers("gradients/waiting", "gradient", width, largest, "P_large", source)
-        if settings.degree > 1 and group.numel > settings.reduce_bucket:
+        if settings.degree > 1 and reduces:
             source = f"{FLAT} allreduce_bucket: the parts of a full bucket that belong to several ranks are joined in a new tensor"
             yield _numbers("gathered/reduced", "comm_buffer", width, settings.reduce_bucket, "B", source)
 
@@ -176,24 +186,39 @@ class ZeroFlat(Zero, frozen=True):
         found = (p.numel for p in pieces(course.network, course.recipe.setup) if p.trained and p.place.partition("/")[0] == part)
         return max((n for n in found if n > self.settings.reduce_bucket), default=0)
 
+    def stepped(self, network: Network, recipe: Recipe) -> tuple[int, ...]:
+        """The partition, all at once."""
+        numel = self.on_device(network, recipe)
+        return (numel,) if numel else ()
+
+    def before_step(self, network: Network, recipe: Recipe) -> list[Line]:
+        """This rank's gradients, which are looked through for infinite ones, and their norm taken."""
+        group, settings = self.group(network, recipe), self.settings
+        factor = OVERFLOW_BYTES if settings.checks_overflow else NORM_BYTES
+        largest = min(group.largest, group.partition)
+        checked = _numbers("temporaries/norm", "temporary", factor, largest, "P_max", f"{FLAT} _has_inf_or_nan, get_grad_norm_direct")
+        return [self._partition_gradients("gradients/partition", recipe, group.touched, accumulated=True), checked]
+
     def at_step(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
         """The highest instant from the end of backward to that of the step."""
         group, settings = self.group(network, recipe), self.settings
-        if settings.optimizer != "none":
+        if settings.optimizer != "none" or not group.numel:
             return ()
-        kind = settings.accumulation or recipe.setup.weights
-        width, n = kind.block_bytes, group.partition
-        left = self._partition_gradients("gradients/partition", recipe, group.touched, accumulated=True)
-        factor = OVERFLOW_BYTES if settings.checks_overflow else NORM_BYTES
-        checked = _numbers("temporaries/norm", "temporary", factor, min(group.largest, n), "P_max", f"{FLAT} _has_inf_or_nan, get_grad_norm_direct")
-        joined = _numbers("gradients/joined", "gradient", width, n if group.tensors > 1 else 0, "N", f"{FLAT} step: the partition's gradients in one tensor")
+        kind, n = settings.accumulation or recipe.setup.weights, group.partition
+        left, checked = self.before_step(network, recipe)
+        source = f"{FLAT} step: the partition's gradients in one tensor"
+        joined = _numbers("gradients/joined", "gradient", kind.block_bytes, n if group.tensors > 1 else 0, "N", source)
         stepping = self.stepping(recipe, n)
         instants = [[left, checked], [left, joined, *([] if settings.master == kind else stepping[:1])], stepping]
         if not settings.sharded_gradients:
-            source = f"{FLAT} reduce_gradients: stage 1 shares them when backward is done"
-            whole = _numbers("gradients/whole", "gradient", recipe.setup.weights.block_bytes, group.numel, "P", source)
-            instants.append([whole, *([self._buckets(recipe.setup.weights.block_bytes), left] if settings.contiguous else [])])
+            instants.append(self._sharing(recipe, group, left))
         return _highest(instants)
+
+    def _sharing(self, recipe: Recipe, group: FlatGroup, left: Line) -> list[Line]:
+        """Stage 1 shares whole gradients when backward is done."""
+        width = recipe.setup.weights.block_bytes
+        whole = _numbers("gradients/whole", "gradient", width, group.numel, "P", f"{FLAT} reduce_gradients: shared when backward is done")
+        return [whole, *([self._buckets(width), left] if self.settings.contiguous else [])]
 
 
 class ZeroCut(Zero, frozen=True):
@@ -205,10 +230,7 @@ class ZeroCut(Zero, frozen=True):
 
     def on_device(self, network: Network, recipe: Recipe) -> int:
         """The sub-groups whose states are on the device: with a ratio, the first ones."""
-        share, settings = self.share(network, recipe), self.settings
-        if settings.optimizer == "none":
-            return share.numel
-        return sum(share.sub_groups[: int((1 - settings.ratio) * len(share.sub_groups))])
+        return sum(self.stepped(network, recipe))
 
     def flat_numel(self, network: Network, recipe: Recipe) -> int:
         """This rank's parts."""
@@ -268,22 +290,49 @@ class ZeroCut(Zero, frozen=True):
         numels = [p.numel for p in pieces(course.network, recipe.setup) if p.trained and p.place.partition("/")[0] == own]
         large = max((n for n in numels if n > settings.reduce_bucket), default=0)
         yield _numbers("gradients/waiting", "gradient", width, large, "P_large", f"{CUT}: a gradient larger than the bucket waits for the next one")
-        total = self.share(course.network, recipe).numel * settings.degree
-        if numels and total > settings.reduce_bucket:
+        if numels and trained_numel(course, index) > settings.reduce_bucket:
             small = min(settings.reduce_bucket, sum(n for n in numels if n <= settings.reduce_bucket) * course.row[index].copies)
             source = "deepspeed runtime/comm/coalesced_collectives.py reduce_scatter_coalesced: the bucket's gradients, cut by rank, in a new tensor"
             yield _numbers("gathered/reduced", "comm_buffer", width, small, "B", source)
 
+    def stepped(self, network: Network, recipe: Recipe) -> tuple[int, ...]:
+        """Sub-group by sub-group."""
+        share, settings = self.share(network, recipe), self.settings
+        on_device = len(share.sub_groups) if settings.optimizer == "none" else int((1 - settings.ratio) * len(share.sub_groups))
+        return tuple(numel for numel in share.sub_groups[:on_device] if numel)
+
+    def before_step(self, network: Network, recipe: Recipe) -> list[Line]:
+        """The norm of the gradients."""
+        largest = self.share(network, recipe).largest if self.settings.optimizer == "none" else 0
+        return [_numbers("temporaries/norm", "temporary", NORM_BYTES, largest, "N_max", f"{CUT} get_grad_norm_direct: a copy in fp64")]
+
     def at_step(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
         """The highest instant of the step, which goes sub-group by sub-group."""
-        share, settings = self.share(network, recipe), self.settings
-        if settings.optimizer != "none" or not share.numel:
+        largest, settings = max(self.stepped(network, recipe), default=0), self.settings
+        if not largest:
             return ()
         kind = settings.accumulation or recipe.setup.weights
-        joined = _numbers("gradients/joined", "gradient", kind.block_bytes, share.sub_group, "S", f"{CUT} _prepare_fp32_grad_for_sub_group")
-        norm = _numbers("temporaries/norm", "temporary", NORM_BYTES, share.largest, "N_max", f"{CUT} get_grad_norm_direct: a copy in fp64")
-        stepping = self.stepping(recipe, share.sub_group)
-        return _highest([[norm], [joined, *([] if settings.master == kind else stepping[:1])], stepping])
+        joined = _numbers("gradients/joined", "gradient", kind.block_bytes, largest, "S", f"{CUT} _prepare_fp32_grad_for_sub_group")
+        stepping = self.stepping(recipe, largest)
+        return _highest([self.before_step(network, recipe), [joined, *([] if settings.master == kind else stepping[:1])], stepping])
+
+
+def trained_numel(course: Course, index: int) -> int:
+    """Numbers of the gradients that backward has made when it has gone through segment `index`, all of its copies."""
+    found = _trained_by_part(course.network, course.recipe.setup)
+    return sum(segment.copies * found.get(segment.part, 0) for segment in course.row[index:])
+
+
+@lru_cache(maxsize=256)
+def _trained_by_part(network: Network, setup: Setup) -> dict[str, int]:
+    """Trained numbers in one copy of each piece of the network."""
+    copies = {part.label: part.copies for part in parts(network)}
+    found: dict[str, int] = {}
+    for piece in pieces(network, setup):
+        part = piece.place.partition("/")[0]
+        if piece.trained:
+            found[part] = found.get(part, 0) + piece.numel * piece.copies // copies[part]
+    return found
 
 
 def _highest(instants: Iterable[list[Line]]) -> tuple[Line, ...]:

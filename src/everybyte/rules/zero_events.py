@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from everybyte.basics.units import MiB
 from everybyte.layers.tape import Parameter
+from everybyte.ledger.build import Line
 from everybyte.rules.events import EMPTY_CACHE, PASSING, Event, Script
 from everybyte.rules.static import tensor_bytes
 from everybyte.rules.training import Training
@@ -24,6 +25,7 @@ class ZeroScript(Script):
         super().__init__(training)
         self.layout = layout
         self.numel = layout.on_device(training.network, training.recipe)
+        self.first_step = False
 
     def load(self) -> Iterator[Event]:
         """Weights tensor by tensor; the trained ones then move into one flat tensor, or this rank's parts of them do; what lives from the start."""
@@ -56,10 +58,9 @@ class ZeroScript(Script):
         return recipe.setup.weights.nbytes(self.layout.flat_numel(network, recipe))
 
     def states(self) -> Iterator[Event]:
-        """Of the partition, made in the first step."""
-        if self.numel:
-            plan = self.training.recipe.optimizer
-            yield from (self._make(size) for size in plan.state_tensors((self.numel,), self.layout.settings.master, "partition"))
+        """They are made inside the first step, behind the gradients in the master's type: see `step_temporaries`."""
+        self.first_step = True
+        yield from ()
 
     def leaves_large_tensors(self) -> bool:
         """Whether a step leaves more behind than small tensors."""
@@ -69,9 +70,28 @@ class ZeroScript(Script):
         return []
 
     def step_temporaries(self) -> Iterator[Event]:
-        """The rows of the step's highest instant; gradients that backward left have become some of them."""
+        """The step, sub-group by sub-group: gradients are joined, cast to the master's type, and the optimizer runs."""
+        network, recipe, settings = self.training.network, self.training.recipe, self.layout.settings
+        yield from self._passing(self.layout.before_step(network, recipe))
         yield from self.free_gradients()
-        made = [self._make(line.bytes) for line in self.training.step_temporaries() if line.bytes]
+        kind = settings.accumulation or recipe.setup.weights
+        for numel in self.layout.stepped(network, recipe):
+            joined = self._make(kind.nbytes(numel))
+            yield joined
+            gradient = joined
+            if kind != settings.master:
+                gradient = self._make(settings.master.nbytes(numel))
+                yield gradient
+                yield joined[0], 0
+            if self.first_step:
+                yield from (self._make(size) for size in recipe.optimizer.state_tensors((numel,), settings.master, "partition"))
+            yield from self._passing(self.layout.stepping(recipe, numel)[1:])
+            yield gradient[0], 0
+        self.first_step = False
+
+    def _passing(self, lines: Iterable[Line]) -> Iterator[Event]:
+        """Tensors that are made and freed together."""
+        made = [self._make(line.bytes) for line in lines if line.bytes]
         yield from made
         yield from ((key, 0) for key, _ in made)
 
