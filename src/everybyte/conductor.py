@@ -11,6 +11,7 @@ from everybyte.catalog.gpus import find_gpu
 from everybyte.catalog.ranges import interval
 from everybyte.engines.registry import account, folder_of, runs_on_several
 from everybyte.job import CustomGpu, Job, job_to_dict, read_job
+from everybyte.job.pattern import model_of
 from everybyte.layers.network import Network
 from everybyte.ledger.answer import Answer, HardwareFacts, ModelFacts, RankAnswer
 from everybyte.ledger.build import build
@@ -92,7 +93,7 @@ def headline(job: Job | dict[str, Any] | str) -> dict[str, int]:
 
 
 def _account(job: Job) -> tuple[Network, Device, Account]:
-    network = network_of(job.model, "model")
+    network = network_of(model_of(job), "model")
     device = _device(job)
     if job.given and "capacity" in job.given:
         device = device._replace(capacity=int(job.given["capacity"]))

@@ -5,16 +5,17 @@ from __future__ import annotations
 from everybyte.basics.record import Record
 from everybyte.engines.megatron.attention import SelfAttention
 from everybyte.engines.megatron.linear import add_dropped, norm, parked
+from everybyte.engines.megatron.mamba import MambaMixer
 from everybyte.engines.megatron.mla import LatentAttention
 from everybyte.engines.megatron.mlp import FeedForward
 from everybyte.engines.megatron.moe import MoELayer
-from everybyte.engines.megatron.sizes import Heads, Mixture, Sizes, Split
+from everybyte.engines.megatron.sizes import Heads, Latent, Mixture, Sizes, Split
 from everybyte.engines.megatron.style import Style
 from everybyte.layers.tape import Tape, Value
 
 
 class TransformerLayer(Record, frozen=True):
-    """Norm, attention, dropout and sum; norm, feed-forward or experts, dropout and sum."""
+    """Norm, attention or a scan, dropout and sum; norm, feed-forward or experts, dropout and sum; in hybrid models one of the two halves."""
 
     sizes: Sizes
     split: Split
@@ -22,20 +23,25 @@ class TransformerLayer(Record, frozen=True):
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n/t, h) -> (n/t, h)."""
-        return self._fed(t, self._attended(t, x))
+        if self.sizes.attention is not None:
+            x = self._mixed(t, x)
+        return self._fed(t, x) if self.sizes.mlp is not None else x
 
-    def _attended(self, t: Tape, x: Value) -> Value:
+    def _mixed(self, t: Tape, x: Value) -> Value:
         s, style = self.sizes, self.style
         # Transformer Engine joins this norm with the projection behind it, and then it is no module that could be recomputed
-        apart = not style.te or not isinstance(s.attention, Heads)
+        apart = not style.te or isinstance(s.attention, Latent)
         given = parked(t, x, style, "attn_norm")
         with t.recomputed(style.again("layernorm") and apart, discards=True) as again:
             normed = norm(t, given, "input_layernorm", s.norm, style, module="attn_norm")
         with t.scope("self_attention", x, normed):
             if isinstance(s.attention, Heads):
                 branch, bias = SelfAttention(s.hidden, s.attention, s.norm, self.split, style).forward(t, normed)
-            else:
+            elif isinstance(s.attention, Latent):
                 branch, bias = LatentAttention(s.hidden, s.attention, s.norm, self.split, style).forward(t, normed)
+            else:
+                assert s.attention is not None
+                branch, bias = MambaMixer(s.hidden, s.attention, self.split, style).forward(t, normed)
         t.restored(again)
         return add_dropped(t, branch, bias, x, style)
 
@@ -49,6 +55,7 @@ class TransformerLayer(Record, frozen=True):
                 branch = MoELayer(s.hidden, s.mlp, self.split, style).forward(t, normed)
             t.restored(again)
             return add_dropped(t, branch, None, x, style)
+        assert s.mlp is not None
         with t.recomputed(style.again("mlp")):
             with t.recomputed(style.again("layernorm") and not style.te, discards=True) as again:
                 normed = norm(t, x, "pre_mlp_layernorm", s.norm, style, module="mlp_norm")

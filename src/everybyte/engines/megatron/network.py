@@ -64,8 +64,10 @@ def _chunk(network: Network, stage: Stage, chunk: int, split: Split, style: Styl
     if chunk == stage.head:
         runs.append(Run("final_layernorm", -1, 1, FinalNorm(sizes[-1].norm, style), dims))
     inner = prediction_of(network)
-    if chunk == stage.mtp_chunk and inner is not None:
-        runs.append(Run("mtp.layers", 0, stage.mtp, Prediction(TransformerLayer(inner, split, style), vocab), dims))
+    if chunk == stage.mtp_chunk and inner:
+        layers = tuple(TransformerLayer(one, split, style) for one in inner)
+        blocks, depths = (1, stage.mtp) if style.mtp_repeated else (stage.mtp, 1)
+        runs.append(Run("mtp.layers", 0, blocks, Prediction(layers, vocab, depths), dims))
     return runs
 
 

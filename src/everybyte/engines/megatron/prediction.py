@@ -12,30 +12,40 @@ from everybyte.layers.tape import Made, Tape, Value
 
 
 class Prediction(Record, frozen=True):
-    """One block: the next token's embedding beside the hidden states, a projection, a transformer layer, a norm, and the loss of what it predicts."""
+    """A block: the next token's embedding beside the hidden states, a projection, a transformer layer or several of a hybrid model, a norm, and the
+    loss of what it predicts. `depths` above 1: one block that predicts so many tokens, one after the other (mtp_use_repeated_layer)."""
 
-    layer: TransformerLayer
+    layers: tuple[TransformerLayer, ...]
     vocab: int
+    depths: int = 1
 
     def forward(self, t: Tape, x: Value) -> Value:
-        """x (n/t, h) -> the same hidden states, which carry the loss's gradient on (MTPLossAutoScaler)."""
-        sizes, split, style = self.layer.sizes, self.layer.split, self.layer.style
+        """x (n/t, h) -> the same hidden states, which carry the losses' gradients on (MTPLossAutoScaler)."""
+        style, hidden = self.layers[0].style, x
+        for _ in range(self.depths):
+            hidden = self._deeper(t, hidden)
+            loss = cross_entropy(t, logits_of(t, hidden, self.vocab, self.layers[0].split, style, tied=True), style)
+            carried = Value(x.storage, x.dims, x.dtype, grad=True)
+            t.step("add loss", (x, loss), (carried,), made=[Made(x, None), Made(loss, Size.of(loss.dims, loss.dtype))])
+            x = carried
+        return x
+
+    def _deeper(self, t: Tape, x: Value) -> Value:
+        """Hidden states of the next token (n/t, h)."""
+        sizes, split, style = self.layers[0].sizes, self.layers[0].split, self.layers[0].style
         following = t.new("embedding", x.dims, x.dtype, True)
         t.step("embedding", (), (following,))
         parts = [norm(t, following, "enorm", sizes.norm, style), norm(t, x, "hnorm", sizes.norm, style)]
         both = ops.cat(t, parts, (*x.dims[:-1], Dim("2h", 2 * sizes.hidden)))
-        joined = self._gathered(t, column(t, both, "eh_proj", Dim("h", sizes.hidden // split.tp), split, style, bias=False), x)
-        with t.scope("transformer_layer", joined):
-            out = self.layer.forward(t, joined)
-        out = norm(t, out, "final_layernorm", sizes.norm, style)
-        loss = cross_entropy(t, logits_of(t, out, self.vocab, split, style, tied=True), style)
-        carried = Value(x.storage, x.dims, x.dtype, grad=True)
-        t.step("add loss", (x, loss), (carried,), made=[Made(x, None), Made(loss, Size.of(loss.dims, loss.dtype))])
-        return carried
+        out = self._gathered(t, column(t, both, "eh_proj", Dim("h", sizes.hidden // split.tp), split, style, bias=False), x)
+        for index, layer in enumerate(self.layers):
+            with t.scope(f"mtp_model_layer.{index}" if len(self.layers) > 1 else "transformer_layer", out):
+                out = layer.forward(t, out)
+        return norm(t, out, "final_layernorm", sizes.norm, style)
 
     def _gathered(self, t: Tape, part: Value, x: Value) -> Value:
         """Outputs of all ranks of the group, for this rank's tokens."""
-        if self.layer.split.tp == 1:
+        if self.layers[0].split.tp == 1:
             return part
         whole = t.new("all-gather", (TOKENS, x.dims[-1]), part.dtype, True)
         t.step("all-gather", (part,), (whole,), made=[Made(part, Size.of(part.dims, part.dtype))])

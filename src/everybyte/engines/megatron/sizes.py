@@ -9,7 +9,9 @@ from everybyte.basics.record import Record
 from everybyte.basics.units import ceil_div
 from everybyte.layers.attention import Attention
 from everybyte.layers.block import Block
-from everybyte.layers.encoder import PostNormBlock
+from everybyte.layers.encoder import Chain, PostNormBlock
+from everybyte.layers.mamba2 import Mamba2
+from everybyte.layers.mixer_block import MixerBlock
 from everybyte.layers.mla import MLA
 from everybyte.layers.mlp import GatedMLP, PlainMLP
 from everybyte.layers.moe import MoE
@@ -65,6 +67,17 @@ class Latent(Record, frozen=True):
     bias: bool = False
 
 
+class Scan(Record, frozen=True):
+    """A Mamba-2 mixer. Sizes of the whole layer."""
+
+    heads: int
+    head_dim: int
+    groups: int
+    state: int
+    kernel: int
+    chunk: int
+
+
 class Dense(Record, frozen=True):
     """A feed-forward layer."""
 
@@ -85,11 +98,11 @@ class Mixture(Record, frozen=True):
 
 
 class Sizes(Record, frozen=True):
-    """One transformer layer."""
+    """One layer: a mixer of tokens and a feed-forward layer, or, in hybrid models, one of them."""
 
     hidden: int
-    attention: Heads | Latent
-    mlp: Dense | Mixture
+    attention: Heads | Latent | Scan | None
+    mlp: Dense | Mixture | None
     norm: str
     """`rms` or `layer`."""
 
@@ -109,10 +122,13 @@ def layers_of(network: Network) -> tuple[Sizes, ...]:
     return tuple(found)
 
 
-def prediction_of(network: Network) -> Sizes | None:
-    """The layer inside the blocks of multi-token prediction; None without such blocks."""
+def prediction_of(network: Network) -> tuple[Sizes, ...]:
+    """The layers inside each block of multi-token prediction; none without such blocks."""
     found = next((run.layer for run in network.runs if isinstance(run.layer, NextToken)), None)
-    return None if found is None else sizes_of(found.block, network.hidden)
+    if found is None:
+        return ()
+    inner = found.block.layers if isinstance(found.block, Chain) else (found.block,)
+    return tuple(sizes_of(layer, network.hidden) for layer in inner)
 
 
 def sizes_of(layer: Any, hidden: int) -> Sizes:
@@ -120,11 +136,26 @@ def sizes_of(layer: Any, hidden: int) -> Sizes:
     if isinstance(layer, PostNormBlock):
         a = layer.attention
         return Sizes(hidden, Heads(a.heads, a.heads, a.head_dim, False, True, True, padded=True), Dense(layer.ffn, layer.activation, False, True), "layer")
+    if isinstance(layer, MixerBlock) and not layer.wide:
+        return _mixed(layer, hidden)
     if not isinstance(layer, Block) or any(layer.post) or any(layer.after) or layer.scaled:
         raise Unsupported(PATH, f"its blocks of the kind {type(layer).__name__} are not answered for Megatron-LM yet; those like GPT, Llama and DeepSeek are")
     attention = _attention(layer.mixer)
     bias = attention.out_bias if isinstance(attention, Heads) else attention.bias
     return Sizes(hidden, attention, _feed_forward(layer.mlp, bias=bias), layer.norm.kind)
+
+
+def _mixed(layer: MixerBlock, hidden: int) -> Sizes:
+    """A layer of a hybrid model (models/hybrid/hybrid_layer_specs.py)."""
+    mixer = layer.mixer
+    if isinstance(mixer, Mamba2):
+        if mixer.norm != "gate-first" or mixer.bias or mixer.out_bias or not mixer.conv_bias or mixer.scaled:
+            raise Unsupported(PATH, "has Mamba-2 layers of a kind that Megatron Core has not: no biases but the convolution's, the gate before the norm")
+        scan = Scan(mixer.heads, mixer.head_dim, mixer.groups, mixer.state, mixer.kernel, mixer.chunk)
+        return Sizes(hidden, scan, None, layer.norm.kind)
+    if isinstance(mixer, MoE | GatedMLP | PlainMLP):
+        return Sizes(hidden, None, _feed_forward(mixer, bias=False), layer.norm.kind)
+    return Sizes(hidden, _attention(mixer), None, layer.norm.kind)
 
 
 def _attention(mixer: Any) -> Heads | Latent:

@@ -81,7 +81,7 @@ def _training(run: Run, stage: Stage, flight: Flight | None, extra: tuple[Line, 
         received = len(stage.chunks) - stage.has_embedding
         layout = replace(layout, received=received, in_transit=(2 if len(stage.chunks) == 1 else 3) if received else 0)
     passing = None if found.network is whole.network else found.network
-    return StageTraining(whole.network, run.recipe, run.capability, extra, layout, _waiting(found, flight), passing)
+    return StageTraining(whole.network, run.recipe, run.capability, extra, layout, _waiting(found, flight), passing=passing)
 
 
 def _parked(run: Run, found: StagePlan) -> int:

@@ -44,6 +44,8 @@ class Style(Record, frozen=True):
     loads_mask: bool = True
     """The data loader makes an attention mask of b·s² bytes."""
 
+    mtp_repeated: bool = False
+    """One block of multi-token prediction runs once for every depth (mtp_use_repeated_layer)."""
     binary_head: bool = True
     """BERT also learns the order of two sentences."""
 

@@ -40,6 +40,7 @@ def style_of(train: Train, extra: Mapping[str, Any], capability: str, found: Ver
         parked=parked_of(train, extra), late_weights=not found.weighs_early, fp8=train.precision == "fp8", recompute=modules_of(train, choices),
         cross_entropy=cast("CrossEntropy", _word(extra, "cross-entropy-fusion-impl", FUSIONS, "native")) if fused else "eager",
         loads_mask=not extra.get("no-create-attention-mask-in-dataloader") and not nemo, binary_head=not extra.get("bert-no-binary-head"),
+        mtp_repeated=bool(extra.get("mtp-use-repeated-layer")),
     )  # fmt: skip
 
 

@@ -172,7 +172,7 @@ def _workspaces(extra: Mapping[str, Any], style: Style, network: Network, device
 def _buffers(run: Run, stage: Stage, found: Versions) -> Iterator[Line]:
     """The global memory buffer, and dummy gradients that a fused product hands to autograd in place of a weight's."""
     sizes = [layers_of(run.network)[index] for index in stage.layers]
-    sizes += [inner for inner in (prediction_of(run.network),) if stage.mtp and inner is not None]
+    sizes += prediction_of(run.network) if stage.mtp else ()
     e, h = run.recipe.stream.block_bytes, run.network.hidden
     size, formula, symbols = max(_requests(run, sizes, stage), key=lambda found: found[0], default=(0, "0", {}))
     if size:
@@ -199,7 +199,7 @@ def _requests(run: Run, sizes: list[Sizes], stage: Stage) -> Iterator[tuple[int,
         ranks = split.etp * split.ep
         yield e * local * ranks * h, "n·ranks·h", {"n": local, "ranks": ranks, "h": h}
     if not style.te and style.attention == "unfused":
-        heads = max((layer.attention.heads for layer in sizes), default=0) // split.tp
+        heads = max((layer.attention.heads for layer in sizes if isinstance(layer.attention, Heads | Latent)), default=0) // split.tp
         yield e * batch.b * heads * batch.s * batch.t, "b·a·s·t", {"b": batch.b, "a": heads, "s": batch.s, "t": batch.t}
 
 
@@ -210,13 +210,17 @@ def _weight_shapes(layer: Sizes, split: Split) -> Iterator[tuple[int, int]]:
         heads, groups = a.heads // split.tp, max(a.kv_heads // split.tp, 1)
         yield (heads + 2 * groups) * a.head_dim, h
         yield h, heads * a.head_dim
-    else:
+    elif isinstance(a, Latent):
         yield from _latent_shapes(a, h, split.tp)
+    elif a is not None:
+        inner, groups = a.heads * a.head_dim // split.tp, a.groups // split.tp
+        yield 2 * (inner + groups * a.state) + a.heads // split.tp, h
+        yield h, inner
     if isinstance(layer.mlp, Mixture):
         yield from _pair(layer.mlp.expert.ffn // split.etp, h, layer.mlp.expert.gated)
         if layer.mlp.shared:
             yield from _pair(layer.mlp.shared // split.tp, h, layer.mlp.expert.gated)
-    else:
+    elif layer.mlp is not None:
         yield from _pair(layer.mlp.ffn // split.tp, h, layer.mlp.gated)
 
 
