@@ -7,6 +7,7 @@ from typing import Any
 
 from everybyte.allocator.reserved import peak_reserved
 from everybyte.basics.errors import BadInput, Unsupported
+from everybyte.basics.units import GiB
 from everybyte.catalog.gpus import find_gpu
 from everybyte.catalog.ranges import interval
 from everybyte.engines.registry import account, folder_of, runs_on_several
@@ -16,6 +17,7 @@ from everybyte.layers.network import Network
 from everybyte.ledger.answer import Answer, HardwareFacts, ModelFacts, RankAnswer
 from everybyte.ledger.build import build
 from everybyte.ledger.entry import Phase
+from everybyte.ledger.ledger import Ledger
 from everybyte.models.count import active_count, parameter_count
 from everybyte.models.source import network_of
 from everybyte.rules.account import Account, Bill, Device, Rank
@@ -24,6 +26,8 @@ from everybyte.rules.overhead import context_line
 HIP = "gfx"
 """How AMD's architectures are called: there expandable segments are not supported and asking for them has no effect (c10/cuda/CUDAAllocatorConfig.cpp,
 PYTORCH_C10_DRIVER_API_SUPPORTED)."""
+NODE = 8
+"""GPUs of a node where the job does not say."""
 NO_DEVICE = Device("", 0, "8.0")
 """Where the job names no GPU: workspaces as on Ampere."""
 
@@ -39,11 +43,13 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
     expandable = uses_expandable_segments(job, usual=found.expandable) and not device.compute_capability.startswith(HIP)
     ranks = tuple(_rank_answer(rank, device, expandable) for rank in found.ranks)
     worst = max(ranks, key=lambda r: r.figures.get("peak.device", 0))
-    figures = {**worst.figures, **found.figures}
+    host = _host(found, job)
+    figures = {**worst.figures, **found.figures, **({"host.bytes": host["bytes"]} if host else {})}
     given = {k: int(v) for k, v in (job.given or {}).items() if k in figures}
     figures.update(given)
     capacity = device.capacity
     needed = figures.get("peak.device", 0)
+    lacks = _lacks_host_memory(job, figures)
     return Answer(
         name=job.name or "",
         job=_filled_in(job, found),
@@ -53,15 +59,38 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
             layers=network.layers,
         ),
         hardware=HardwareFacts(gpu=device.name, capacity=capacity) if capacity else None,
-        fits=needed <= capacity if capacity else None,
+        fits=needed <= capacity and not lacks if capacity else None,
         headroom=capacity - needed if capacity else None,
         figures=figures,
         range=_ranges(job, figures, given),
         ranks=ranks,
-        host={},
+        host=host,
         assumptions=tuple(found.choices.assumptions),
-        warnings=(*found.choices.warnings, *(f"{key} is the given value, not the computed one" for key in given)),
+        warnings=(*found.choices.warnings, *lacks, *(f"{key} is the given value, not the computed one" for key in given)),
     )  # fmt: skip
+
+
+def _host(found: Account, job: Job) -> dict[str, int]:
+    """Host memory of a node: `bytes`, and what of it each row of a rank needs, times the ranks of a node. Empty where nothing is kept there."""
+    total: dict[str, int] = {}
+    hardware = job.hardware
+    per_node = (hardware.gpus_per_node if hardware else None) or NODE
+    left = per_node
+    for rank in found.ranks:
+        here = min(rank.gpus, left)
+        left -= here
+        for line in rank.host:
+            total[line.id] = total.get(line.id, 0) + here * line.bytes
+    return {"bytes": sum(total.values()), **total} if total else {}
+
+
+def _lacks_host_memory(job: Job, figures: dict[str, int]) -> tuple[str, ...]:
+    """A warning, if the host memory of a node is stated and too small."""
+    stated = job.hardware.host_memory_gib if job.hardware else None
+    if stated is None or figures.get("host.bytes", 0) <= stated * GiB:
+        return ()
+    needed = figures["host.bytes"] / GiB
+    return (f"host memory: {needed:,.1f} GiB are needed a node, hardware.host_memory_gib is {stated:g}",)
 
 
 def uses_expandable_segments(job: Job, *, usual: bool = False) -> bool:
@@ -89,7 +118,8 @@ def headline(job: Job | dict[str, Any] | str) -> dict[str, int]:
     _, _, found = _account(job)
     totals = [rank.bill.totals() for rank in found.ranks]
     worst = max(totals, key=lambda t: max(t.values()))
-    return {"peak.allocated": max(worst.values()), **_static(worst), **found.figures}
+    host = _host(found, job)
+    return {"peak.allocated": max(worst.values()), **_static(worst), **found.figures, **({"host.bytes": host["bytes"]} if host else {})}
 
 
 def _account(job: Job) -> tuple[Network, Device, Account]:
@@ -119,7 +149,7 @@ def _static(totals: dict[Phase, int]) -> dict[str, int]:
 def _rank_answer(rank: Rank, device: Device, expandable: bool) -> RankAnswer:
     beside = (context_line(device.compute_capability), *rank.outside)
     outside = sum(line.bytes for line in beside)
-    ledger = rank.bill.ledger()
+    ledger = _ledger(rank.bill)
     phases = ledger.phases()
     peak = max(phases, key=lambda p: p.allocated)
     totals = {p.name: p.allocated for p in phases}
@@ -129,6 +159,12 @@ def _rank_answer(rank: Rank, device: Device, expandable: bool) -> RankAnswer:
         label=rank.label, gpus=rank.gpus, stage=rank.stage, figures=figures, peak_phase=peak.name, phases=phases,
         ledger=(*ledger.entries, *build(dict.fromkeys(totals, beside)).entries),
     )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def _ledger(bill: Bill) -> Ledger:
+    """The rows of a step; the same step has the same rows."""
+    return bill.ledger()
 
 
 @lru_cache(maxsize=256)

@@ -51,6 +51,8 @@ class Rank(Record, frozen=True):
     stage: int = 0
     outside: tuple[Line, ...] = ()
     """What the process has beside torch's allocator and the CUDA context, all the time (rules.nccl): of category `context`."""
+    host: tuple[Line, ...] = ()
+    """What it keeps in host memory (rules.offload)."""
 
 
 class Account(Record, frozen=True):

@@ -12,12 +12,14 @@ from everybyte.basics.origin import default_of
 from everybyte.job import Hardware, Train
 from everybyte.job.words import Sharding
 from everybyte.layers.network import Network
+from everybyte.rules.adapted import adapted
 from everybyte.rules.choices import Choices
 from everybyte.rules.ddp import Replicated
 from everybyte.rules.from_job import refuse_offload
 from everybyte.rules.fsdp import FlatShards, RowShards, Sharded
 from everybyte.rules.layout import WHOLE, Layout
 from everybyte.rules.mesh import Mesh, mesh_of
+from everybyte.rules.offload import host_lines, states_on_host
 from everybyte.rules.recipe import Recipe
 from everybyte.rules.spread import Spread
 from everybyte.rules.zero_from_job import STAGES, zero_of
@@ -38,20 +40,31 @@ def over_several(train: Train, hardware: Hardware | None, network: Network, reci
     for axis in ("tp", "pp", "ep", "etp"):
         if (size := getattr(mesh, axis)) > 1:
             raise Unsupported(f"train.mesh.{axis}", f"{size}: {framework} is answered with data parallel alone; megatron and torchtitan know this axis")
-    if sharding not in STAGES:
+    if sharding not in STAGES and not _steps_on_host(train, mesh):
         refuse_offload(train)
     return replace(_laid_out(train, sharding, mesh, network, _shorter(recipe, mesh), framework, choices), mesh=mesh)
 
 
 def _laid_out(train: Train, sharding: str, mesh: Mesh, network: Network, recipe: Recipe, framework: str, choices: Choices) -> Spread:
+    if sharding in ("none", "ddp") and _steps_on_host(train, mesh):
+        choices.assume("train.offload.optimizer: cpu is torchao's CPUOffloadOptimizer; gradients stay on the GPU until the step")
+        recipe, rows = states_on_host(adapted(network, recipe.setup), recipe)
+        return Spread(recipe, WHOLE, mesh.gpus, host=rows)
     if sharding in ("none", "ddp"):
         layout = _replicated(train) if mesh.gpus > 1 else WHOLE
         return Spread(recipe, layout, mesh.gpus)
     if sharding in STAGES:
-        return Spread(*zero_of(train, mesh, network, recipe, framework, choices), mesh.gpus)
+        recipe, zero = zero_of(train, mesh, network, recipe, framework, choices)
+        return Spread(recipe, zero, mesh.gpus, host=host_lines(zero, adapted(network, recipe.setup), recipe))
     if sharding in (*FLAT, *ROWS):
         return _fully_sharded(train, sharding, mesh, network, recipe, framework, choices)
     raise Unsupported("train.sharding", f"{sharding!r} is not answered for {framework} yet; none, ddp, {', '.join((*STAGES, *FLAT, *ROWS))} are")
+
+
+def _steps_on_host(train: Train, mesh: Mesh) -> bool:
+    """One GPU with its optimizer on the host."""
+    offload = train.offload
+    return mesh.gpus == 1 and offload is not None and offload.optimizer == "cpu" and offload.params in (None, "none") and offload.fraction is None
 
 
 def _shorter(recipe: Recipe, mesh: Mesh) -> Recipe:

@@ -8,6 +8,7 @@ from everybyte.basics.origin import default_of
 from everybyte.basics.record import Record
 from everybyte.job import Hardware, Job, Train
 from everybyte.layers.network import Network
+from everybyte.ledger.build import Line
 from everybyte.rules.account import Bill, Device, Rank
 from everybyte.rules.choices import Choices
 from everybyte.rules.layout import WHOLE, Layout
@@ -25,6 +26,8 @@ class Spread(Record, frozen=True):
     gpus: int = 1
     mesh: Mesh | None = None
     """None on one GPU."""
+    host: tuple[Line, ...] = ()
+    """What each rank keeps in host memory."""
 
     @property
     def label(self) -> str:
@@ -46,9 +49,9 @@ def spread(train: Train, hardware: Hardware | None, network: Network, recipe: Re
 def rank_of(bill: Bill, found: Spread, job: Job, device: Device, experts: int = 0) -> Rank:
     """The one kind of rank, with NCCL's buffers beside its bill."""
     if found.mesh is None or found.gpus == 1:
-        return Rank(bill, found.label, found.gpus)
+        return Rank(bill, found.label, found.gpus, host=found.host)
     from everybyte.rules.nccl import beside_allocator  # as above
 
     train = job.train
     framework = "deepspeed" if train is not None and (train.sharding or "").startswith("zero") else (train.framework if train is not None else None) or ""
-    return Rank(bill, found.label, found.gpus, outside=beside_allocator(job, found.mesh, framework, device, experts=experts > 0))
+    return Rank(bill, found.label, found.gpus, outside=beside_allocator(job, found.mesh, framework, device, experts=experts > 0), host=found.host)

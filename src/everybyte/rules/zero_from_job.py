@@ -24,9 +24,9 @@ AUTO = "auto"
 
 PRESETS: dict[str, dict[int, dict[str, Any]]] = {
     "transformers": {
-        1: {"overlap": True},
-        2: {"overlap": True},
-        3: {"overlap": True, "reduce_bucket": AUTO, "prefetch": AUTO, "persistence": AUTO},
+        1: {"overlap": True, "pinned": True},
+        2: {"overlap": True, "pinned": True},
+        3: {"overlap": True, "pinned": True, "reduce_bucket": AUTO, "prefetch": AUTO, "persistence": AUTO},
     },
     "axolotl": {
         1: {"overlap": True},
@@ -34,12 +34,12 @@ PRESETS: dict[str, dict[int, dict[str, Any]]] = {
         3: {"overlap": True, "reduce_bucket": AUTO, "prefetch": AUTO, "persistence": AUTO, "sub_group": 0, "live": 0, "reuse": 0},
     },
     "llama-factory": {
-        2: {"round_robin": True},
-        3: {"overlap": False, "reduce_bucket": AUTO, "prefetch": AUTO, "persistence": AUTO},
+        2: {"round_robin": True, "pinned": True},
+        3: {"overlap": False, "pinned": True, "reduce_bucket": AUTO, "prefetch": AUTO, "persistence": AUTO},
     },
     "ms-swift": {
-        2: {"reduce_bucket": 200_000_000},
-        3: {"overlap": False, "reduce_bucket": AUTO, "prefetch": AUTO, "persistence": AUTO},
+        2: {"reduce_bucket": 200_000_000, "pinned": True},
+        3: {"overlap": False, "pinned": True, "reduce_bucket": AUTO, "prefetch": AUTO, "persistence": AUTO},
     },
 }  # fmt: skip
 """The configurations that frameworks ship, where they differ from DeepSpeed's defaults, by stage: transformers docs/source/en/deepspeed.md;
@@ -85,8 +85,9 @@ def _refuse(extra: dict[str, Any]) -> None:
 def _settings(train: Train, stage: Literal[1, 2, 3], mesh: Mesh, network: Network, recipe: Recipe, framework: str, choices: Choices) -> ZeroSettings:
     extra = train.extra or {}
     preset = PRESETS.get(str(extra.get("framework", "")), PRESETS.get(train.framework or "", {})).get(stage, {})
-    chosen: dict[str, Any] = {"overlap": stage == 3, **preset}
     release = versions(train.version).get("deepspeed", (99,))
+    # pull request 8207 (0.19.5): offloaded tensors are pinned unless a configuration says otherwise
+    chosen: dict[str, Any] = {"overlap": stage == 3, "pinned": release >= (0, 19, 5), **preset}
     if stage == 1 and release < (0, 13):
         # pull request 4887: until then overlap_comm and contiguous_gradients were ignored in stage 1
         chosen |= {"overlap": False, "contiguous": False}

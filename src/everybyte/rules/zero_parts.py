@@ -91,11 +91,16 @@ class FlatGroup(NamedTuple):
     """To a multiple of 2·D."""
     partition: int
     """Numbers of this rank."""
-    touched: int
-    """Numbers of the parameters that lie in this rank's partition, wholly or in part, on the rank where these are most."""
+    own: tuple[int, ...]
+    """Numbers of each parameter that lies in this rank's partition, wholly or in part, on the rank where these are most."""
     largest: int
     """Numbers of the largest parameter."""
     tensors: int
+
+    @property
+    def touched(self) -> int:
+        """Numbers of all parameters that lie in this rank's partition, wholly or in part."""
+        return sum(self.own)
 
 
 @lru_cache(maxsize=4096)
@@ -110,20 +115,22 @@ def flat_group(network: Network, setup: Setup, degree: int, round_robin: bool = 
     return FlatGroup(total, padded - total, partition, _touched(numels, partition), max(numels, default=0), len(numels))
 
 
-def _touched(numels: tuple[int, ...], partition: int) -> int:
-    """The most numbers of whole parameters that a partition of this size reaches into."""
+def _touched(numels: tuple[int, ...], partition: int) -> tuple[int, ...]:
+    """The parameters that a partition of this size reaches into, where they have most numbers together."""
     ends = list(accumulate(numels))
-    best = first = 0
-    start = last = 0
+    best, found = 0, (0, 0)
+    start = first = last = 0
     while partition and start < (ends[-1] if ends else 0):
         while ends[first] <= start:
             first += 1
         while last < len(ends) and ends[last] < start + partition:
             last += 1
-        end = ends[min(last, len(ends) - 1)]
-        best = max(best, end - (ends[first] - numels[first]))
+        until = min(last, len(ends) - 1)
+        size = ends[until] - ends[first] + numels[first]
+        if size > best:
+            best, found = size, (first, until + 1)
         start += partition
-    return best
+    return numels[found[0] : found[1]]
 
 
 class Partitions(NamedTuple):

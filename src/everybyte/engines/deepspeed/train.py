@@ -5,10 +5,11 @@ from __future__ import annotations
 from everybyte.basics.errors import Unsupported
 from everybyte.job import Job, Train
 from everybyte.layers.network import Network
-from everybyte.rules.account import Account, Device, Rank
+from everybyte.rules.account import Account, Device
 from everybyte.rules.choices import Choices
 from everybyte.rules.from_job import Defaults, recipe_of
 from everybyte.rules.sharding_from_job import over_several
+from everybyte.rules.spread import rank_of
 from everybyte.rules.training import training
 from everybyte.rules.zero_from_job import STAGES
 
@@ -34,4 +35,4 @@ def account(job: Job, network: Network, device: Device) -> Account:
     recipe = recipe_of(job.train, network, DEFAULTS, choices)
     found = over_several(job.train, job.hardware, network, recipe, DEFAULTS.framework, choices)
     bill = training(network, found.recipe, device.compute_capability, layout=found.layout)
-    return Account((Rank(bill, found.label, found.gpus),), choices, bill.trained_params)
+    return Account((rank_of(bill, found, job, device, network.experts),), choices, bill.trained_params)
