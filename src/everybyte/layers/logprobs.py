@@ -143,5 +143,9 @@ class ScoreHead(Record, frozen=True):
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, h) -> scores (n, 1), or the loss on them."""
-        score = linear(t, x, "score", Dim("1", 1), dtype=t.setup.outer_weights)
-        return _joined(t, score) if t.setup.grad else score
+        scores = self.score(t, x)
+        return _joined(t, scores) if t.setup.grad else scores
+
+    def score(self, t: Tape, x: Value) -> Value:
+        """x (n, h) -> scores (n, 1)."""
+        return linear(t, x, "score", Dim("1", 1), dtype=t.setup.outer_weights)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from everybyte.basics.record import Record
 from everybyte.basics.units import MiB
 from everybyte.layers.replay import Event as Change
@@ -54,8 +56,10 @@ class Script:
         for parameter in self.tensors:
             yield self._make(tensor_bytes(parameter, setup))
         for line in self.training.static():
-            if line.category in ("input", "unknown", "temporary", "comm_buffer"):
+            if line.category in ("input", "unknown", "temporary", "comm_buffer", "kv_cache"):
                 yield self._make(line.bytes)
+        for companion in self.training.companions:
+            yield from (self._make(tensor_bytes(p, companion.recipe.setup)) for p in companion.tensors())
         for segment, micro_batches in zip(self.course.row, self.course.waiting, strict=True):
             point = self.course.points[segment.tower]
             for _ in range(micro_batches * segment.copies):
@@ -106,14 +110,37 @@ class Script:
     def forward_backward(self) -> Iterator[Event]:
         """Forward and backward of one micro-batch. Gradients of weights stay; hidden states and their gradients are handed on from layer to layer."""
         done: list[tuple[_Part, list[int]]] = []
+        yield from self._passes(within=False)
         yield from self._forward(done)
-        for part, keys in done:
-            for slot in part.cached:
-                yield keys[slot], 0
+        yield from self._free_cached(done[:-1])
+        yield from self._passes(within=True)
+        yield from self._free_cached(done[-1:])
         yield from self._backward(done)
         yield from self._switch({})
         if not self.course.recipe.graph_outlives:
             yield from self._free_outlived()
+
+    @staticmethod
+    def _free_cached(done: list[tuple[_Part, list[int]]]) -> Iterator[Event]:
+        """What lives to the end of forward alone."""
+        yield from ((keys[slot], 0) for part, keys in done for slot in part.cached)
+
+    def _passes(self, *, within: bool) -> Iterator[Event]:
+        """Forward passes of the companions, of which nothing stays."""
+        for companion in self.training.companions:
+            if companion.within == within:
+                alone = replace(self.training, network=companion.network, recipe=companion.recipe, layout=companion.layout, companions=(), extra=())
+                writer = companion.layout.writer(alone)
+                writer.next_key, writer.waiting_handles = self.next_key, 0
+                yield from writer.forward_alone()
+                self.next_key = writer.next_key
+
+    def forward_alone(self) -> Iterator[Event]:
+        """A forward pass that no backward follows."""
+        done: list[tuple[_Part, list[int]]] = []
+        yield from self._forward(done)
+        yield from self._free_cached(done)
+        yield from self._switch({})
 
     def _switch(self, lines: dict[str, int]) -> Iterator[Event]:
         """Frees what the layout had beside the last layer and makes what it has beside the next one; what both have (a root unit) stays."""

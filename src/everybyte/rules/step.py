@@ -315,6 +315,24 @@ class Course:
         yield from self.layout.beside(self, summit.segment, summit.moment)
         yield from self._working(summit)
 
+    def held_bytes(self) -> int:
+        """The sum of `held`."""
+        sizes = zip(self.row, self.kept, self.cached, self.stays, strict=True)
+        return self.waiting_bytes + sum(
+            s.copies * ((0 if s.offloaded else kept) + (cached if s.label == "head" else 0) + stays) for s, kept, cached, stays in sizes
+        )
+
+    def held(self) -> Iterator[Line]:
+        """What is there between forward and backward: kept tensors, and of the head what the function that works out the loss still has."""
+        for index, segment in enumerate(self.row):
+            if not segment.offloaded:
+                yield from self._stored(segment, segment.tally.kept, segment.copies, "activations")
+            if segment.label == "head":
+                yield from self._stored(segment, segment.tally.cached, segment.copies, "logits")
+            if self.waiting[index]:
+                yield from self._stored(segment, segment.tally.kept, segment.copies * self.waiting[index], "in flight")
+            yield from self._staying(index, segment.copies)
+
     def outliving_bytes(self) -> int:
         """The sum of `outliving`."""
         return sum(s.copies * one for s, one in zip(self.row, self.lingering, strict=True)) if self.recipe.graph_outlives else 0

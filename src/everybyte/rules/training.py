@@ -11,6 +11,7 @@ from everybyte.ledger.build import Line, build, plain
 from everybyte.ledger.entry import Phase
 from everybyte.ledger.ledger import Ledger
 from everybyte.rules.adapted import adapted, one_block
+from everybyte.rules.companion import Companion
 from everybyte.rules.layout import WHOLE, Layout
 from everybyte.rules.overhead import workspace_line
 from everybyte.rules.recipe import Recipe
@@ -32,6 +33,8 @@ class Training(Record, frozen=True):
     """How weights, gradients and states lie on this rank."""
     waiting: Waiting = ()
     """Micro-batches in flight beside the one that runs, by piece of the network (a pipeline's)."""
+    companions: tuple[Companion, ...] = ()
+    """Networks that run forward beside the trained one."""
 
     @property
     def course(self) -> Course:
@@ -53,6 +56,7 @@ class Training(Record, frozen=True):
             workspace_line(self.compute_capability, recipe.handles),
             *self.inputs(),
             *self.extra,
+            *(line for companion in self.companions for line in companion.weights()),
         ]
 
     def inputs(self) -> list[Line]:
@@ -94,6 +98,14 @@ class Training(Record, frozen=True):
         found["backward"] = self.course.backward(0, head)
         return found
 
+    def beside_pass(self, companion: Companion) -> int:
+        """Bytes at the highest instant of a companion's forward: its own, and what the trained network keeps meanwhile."""
+        return companion.summit().bytes + (self.course.held_bytes() if companion.within else 0)
+
+    def highest_pass(self) -> Companion:
+        """The companion whose forward needs most."""
+        return max(self.companions, key=self.beside_pass)
+
     def phases(self) -> dict[Phase, Iterable[Line]]:
         """The rows of each phase of a steady step, in the order of time."""
         static, gradients = self.static(), self.gradients()
@@ -101,6 +113,9 @@ class Training(Record, frozen=True):
         outliving = list(self.course.outliving())
         found: dict[Phase, Iterable[Line]] = {}
         for phase, summit in self.summits().items():
+            if phase == "backward" and self.companions:
+                companion = self.highest_pass()
+                found["eval"] = [*static, *always, *(self.course.held() if companion.within else ()), *companion.lines()]
             found[phase] = [*static, *always, *self.course.lines(summit), *(outliving if phase == "forward" else [])]
         found["optimizer"] = [*static, *gradients, *outliving, *self.step_temporaries()]
         found["between_steps"] = [*static, *outliving, *(gradients if self.recipe.gradients_between else [])]
@@ -118,6 +133,8 @@ class Training(Record, frozen=True):
         outliving = self.course.outliving_bytes()
         found: dict[Phase, int] = {phase: static + always + summit.bytes for phase, summit in self.summits().items()}
         found["forward"] += outliving
+        if self.companions:
+            found["eval"] = static + always + self.beside_pass(self.highest_pass())
         found["optimizer"] = static + outliving + gradients + sum(line.bytes for line in self.step_temporaries())
         found["between_steps"] = static + outliving + (gradients if self.recipe.gradients_between else 0)
         return found
@@ -135,7 +152,9 @@ def course_of(network: Network, recipe: Recipe, layout: Layout = WHOLE, waiting:
     return Course(network, recipe, layout, waiting)
 
 
-def training(network: Network, recipe: Recipe, compute_capability: str, extra: tuple[Line, ...] = (), layout: Layout = WHOLE) -> Training:
+def training(
+    network: Network, recipe: Recipe, compute_capability: str, extra: tuple[Line, ...] = (), layout: Layout = WHOLE, companions: tuple[Companion, ...] = ()
+) -> Training:
     """A training step of `recipe` on a device."""
     network = adapted(one_block(network) if recipe.optimizer.by_block else network, recipe.setup)
-    return Training(network, recipe, compute_capability, extra, layout)
+    return Training(network, recipe, compute_capability, extra, layout, companions=companions)

@@ -1,0 +1,57 @@
+"""Networks that run beside the trained one without gradients: reference and reward models, or the trained weights themselves under no_grad."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from everybyte.basics.record import Record
+from everybyte.layers.network import Network
+from everybyte.layers.tape import Parameter
+from everybyte.ledger.build import Line
+from everybyte.rules.layout import WHOLE, Layout
+from everybyte.rules.recipe import Recipe
+from everybyte.rules.step import Course, Summit
+
+
+class Companion(Record, frozen=True):
+    """A forward pass without gradients, and the weights that it needs if they are its own."""
+
+    role: str
+    """`reference`, `reward`, `policy`: rows are called after it."""
+    network: Network
+    recipe: Recipe
+    """With nothing trained."""
+    layout: Layout = WHOLE
+    """How its weights lie over the ranks."""
+    resident: bool = True
+    """It has weights of its own, which are always on the device."""
+    within: bool = True
+    """It runs between the forward and the backward of the trained network, so that what that keeps is there; else before the step."""
+
+    @property
+    def course(self) -> Course:
+        """Its forward."""
+        return _course(self.network, self.recipe, self.layout)
+
+    def summit(self) -> Summit:
+        """The highest instant of its forward."""
+        return self.course.forward(0, len(self.course.row))
+
+    def weights(self) -> Iterator[Line]:
+        """Rows of its weights."""
+        if self.resident:
+            yield from (line._replace(id=f"{self.role}/{line.id}") for line in self.layout.weights(self.network, self.recipe))
+
+    def tensors(self) -> tuple[Parameter, ...]:
+        """Its weights, tensor by tensor."""
+        return self.layout.tensors(self.network, self.recipe.setup) if self.resident else ()
+
+    def lines(self) -> Iterator[Line]:
+        """Rows of its highest instant."""
+        yield from (line._replace(id=f"{self.role}/{line.id}") for line in self.course.lines(self.summit()))
+
+
+@lru_cache(maxsize=64)
+def _course(network: Network, recipe: Recipe, layout: Layout) -> Course:
+    return Course(network, recipe, layout)
