@@ -30,9 +30,20 @@ class Line(NamedTuple):
     """What the bytes may be where something decides that the job does not say."""
 
 
-def plain(formula: str, **symbols: int) -> Callable[[], Text]:
+class Known(NamedTuple):
+    """A text that is known at once. Equal ones are equal, so that bills which hold such lines are found again."""
+
+    formula: str
+    symbols: tuple[tuple[str, int], ...]
+
+    def __call__(self) -> Text:
+        """The text."""
+        return Text(self.formula, dict(self.symbols))
+
+
+def plain(formula: str, **symbols: int) -> Known:
     """A text that is known at once."""
-    return lambda: Text(formula, symbols)
+    return Known(formula, tuple(symbols.items()))
 
 
 def build(phases: Mapping[Phase, Iterable[Line]]) -> Ledger:
