@@ -66,8 +66,10 @@ CASES = (
 def ranks(case: Case) -> Iterator[None]:
     """The process group of a case, which is gone afterwards."""
     distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=case.ranks)
-    yield
-    distributed.destroy_process_group()
+    try:
+        yield
+    finally:
+        distributed.destroy_process_group()
 
 
 def sharded(case: Case) -> Any:

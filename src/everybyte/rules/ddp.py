@@ -7,20 +7,34 @@ from typing import TYPE_CHECKING
 from everybyte.layers.network import Network
 from everybyte.ledger.build import Line, plain
 from everybyte.rules.layout import Layout
+from everybyte.rules.static import gradient_lines
 
 if TYPE_CHECKING:
-    from everybyte.rules.recipe import Recipe
+    from everybyte.rules.recipe import GradientsLive, Recipe
+    from everybyte.rules.step import Course
 
-REDUCER = "pytorch torch/csrc/distributed/c10d/reducer.cpp: a flat buffer for each bucket of gradients, there from the first backward on"
+REDUCER = "pytorch torch/csrc/distributed/c10d/reducer.cpp initialize_buckets: flat buffers as large as all gradients together, there all the time"
 
 
 class Replicated(Layout, frozen=True):
-    """DDP. Without `views` the buckets are a second copy of all gradients; with it (gradient_as_bucket_view) gradients are views of the buckets,
-    which live all the time."""
+    """DDP."""
 
     views: bool = False
+    """Gradients are views of the buckets (gradient_as_bucket_view); else the buckets are a second copy of all of them."""
 
     def buffers(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
         """The buckets."""
-        size = sum(line.bytes for line in self.gradients(network, recipe))
-        return () if self.views or not size else (Line("buckets/gradients", "comm_buffer", size, plain("g", g=size), REDUCER, "formula"),)
+        size = sum(line.bytes for line in gradient_lines(network, recipe.setup, recipe.gradient, self))
+        return (Line("buckets/gradients", "comm_buffer", size, plain("g", g=size), REDUCER, "formula"),) if size else ()
+
+    def gradients(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
+        """Nothing beside the buckets where gradients are views of them."""
+        return () if self.views else super().gradients(network, recipe)
+
+    def lives(self, recipe: Recipe) -> GradientsLive:
+        """A gradient is copied into its view as soon as it is made."""
+        return "always" if self.views else super().lives(recipe)
+
+    def gradient_left(self, course: Course, index: int) -> int:
+        """Backward of a layer leaves no gradients beside the buckets where these hold them."""
+        return 0 if self.views else super().gradient_left(course, index)

@@ -87,7 +87,8 @@ class Sharded(Layout, frozen=True):
         return self.sizes(course.network, course.recipe.setup).get(ROOT, UnitSize(0, 0, 0))
 
     def gradient_left(self, course: Course, index: int) -> int:
-        """The root's gradients stay whole until backward ends; of other units this rank's share stays, unless an earlier micro-batch made its place."""
+        """The root's gradients stay whole until backward ends, those of other units under no_sync; else this rank's share stays, unless an earlier
+        micro-batch made its place."""
         segment = course.row[index]
         whole = segment.tally.weight_gradients.at(course.point)
         if self.units.of(segment.part) == ROOT:
@@ -95,7 +96,7 @@ class Sharded(Layout, frozen=True):
         if course.recipe.gradients_live == "always":
             return 0
         unit = self.unit(course, index)
-        if not unit.trained or (self.ignores_adapters and course.recipe.setup.adapter is not None):
+        if self.unsharded or not unit.trained or (self.ignores_adapters and course.recipe.setup.adapter is not None):
             return whole
         return (self.stored or course.recipe.setup.weights).nbytes(ceil_div(unit.trained, self.degree))
 
@@ -125,6 +126,8 @@ class FlatShards(Sharded, frozen=True):
     forward registers no hooks."""
     gathers_once: bool = False
     """Units stay gathered from forward to backward (SHARD_GRAD_OP)."""
+    adapters_apart: bool = True
+    """Adapters are units of their own (peft's fsdp_auto_wrap_policy)."""
     holds_inputs: bool = False
     """Units without trained weights keep their inputs and the gradients of these: see HELD."""
 
@@ -183,7 +186,7 @@ class FlatShards(Sharded, frozen=True):
         """The unit that backward needs next. Adapters that are units of their own lie between two blocks: the first of a block, whose backward comes
         late, fetches the block before."""
         ahead = self.neighbour(course, index, -1)
-        late = course.recipe.setup.adapter is not None and not self.ignores_adapters
+        late = course.recipe.setup.adapter is not None and self.adapters_apart and not self.ignores_adapters
         if ahead is None or not self.prefetches or self.gathers_once or (late and moment != "reduce"):
             return []
         unit = self.unit(course, ahead)

@@ -22,6 +22,7 @@ BITSANDBYTES_044: Day = (2024, 12, 28)
 SPLIT_PARTS: Day = (2024, 12, 26)
 CAPPED_CHUNKS: Day = (2024, 12, 31)
 CLONED_INDEX: Day = (2026, 4, 7)
+SHARDED_ROWS: Day = (2025, 8, 13)
 
 
 class Release(Record, frozen=True):
@@ -60,6 +61,11 @@ class Release(Record, frozen=True):
     def caps_chunks(self) -> bool:
         """Logits that are made in chunks are capped by tanh as whole ones are (#1891)."""
         return self.day >= CAPPED_CHUNKS
+
+    @property
+    def shards_rows(self) -> bool:
+        """finetune/lora.py shards by FSDP2 on several GPUs (#2086); it and the other scripts by FSDP1 before."""
+        return self.day >= SHARDED_ROWS
 
     @property
     def holds_inputs(self) -> bool:

@@ -1,4 +1,4 @@
-"""Accounts for LitGPT's scripts on one GPU: finetune lora, adapter, adapter_v2 and full, and the eager pretraining of its thunder extension."""
+"""Accounts for LitGPT's scripts: finetune lora, adapter, adapter_v2 and full, and the eager pretraining of its thunder extension."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from everybyte.basics.origin import default_of, inferred
 from everybyte.engines.litgpt.linear import LORA, PROMPT, SCALED
 from everybyte.engines.litgpt.network import Script, rendition
 from everybyte.engines.litgpt.release import Release, release_of
+from everybyte.engines.litgpt.several import micro_batches, spread_of
 from everybyte.job import InlineModel, Job, Train
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Adapter, Kernels, Packed, Setup
 from everybyte.ledger.build import Line, plain
 from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.choices import Choices
-from everybyte.rules.from_job import Defaults, batch_of, kernels_of, optimizer_of, packed_of, precision_of, recompute_of, refuse_distributed
+from everybyte.rules.from_job import Defaults, batch_of, kernels_of, optimizer_of, packed_of, precision_of, recompute_of
 from everybyte.rules.recipe import Recipe
 from everybyte.rules.training import training
 
@@ -39,27 +40,29 @@ STABLE_SOURCE = "bitsandbytes StableEmbedding trains its table, the optimizer wa
 
 
 def account(job: Job, network: Network, device: Device) -> Account:
-    """The account of a script on one GPU. Raises BadInput or Unsupported with the key's path."""
+    """The account of a script. Raises BadInput or Unsupported with the key's path."""
     assert job.train is not None
     train, choices = job.train, Choices()
     _refuse(job)
     release = release_of(train.version)
     choices.note("train.version", release.name, "given" if train.version else default_of("everybyte, the latest release it knows"))
     recipe = _recipe(train, network, release, choices)
+    found = spread_of(job, network, recipe, release, choices)
+    recipe = found.recipe
     form = rendition(network, _script(job, recipe, release, choices))
     extra = [_rope_line(form, recipe)]
     if recipe.setup.input_grads:
         size = recipe.setup.weights.nbytes(network.vocab * network.hidden)
         text = plain("e·V·h", e=recipe.setup.weights.block_bytes, V=network.vocab, h=network.hidden)
         extra.append(Line("gradients/embedding", "gradient", size, text, STABLE_SOURCE))
-    bill = training(form, recipe, device.compute_capability, tuple(extra))
-    return Account((Rank(bill),), choices, bill.trained_params)
+    bills = [training(form, one, device.compute_capability, tuple(extra), found.layout) for one in micro_batches(found, release, choices)]
+    bill = max(bills, key=lambda bill: max(bill.totals().values())) if len(bills) > 1 else bills[0]
+    return Account((Rank(bill, found.label, found.gpus),), choices, bill.trained_params)
 
 
 def _refuse(job: Job) -> None:
     train = job.train
     assert train is not None
-    refuse_distributed(train, job.hardware, "LitGPT")
     if train.compile:
         raise Unsupported("train.compile", "what compiled LitGPT models keep depends on the fusions of thunder or torch.compile: not answered; eager runs are")
     unknown = next((key for key in train.extra or {} if key not in EXTRAS), None)

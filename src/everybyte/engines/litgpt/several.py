@@ -1,0 +1,98 @@
+"""LitGPT's scripts on several GPUs: what Fabric's strategies make of a recipe."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from everybyte.basics.dtypes import DType
+from everybyte.basics.errors import BadInput, Unsupported
+from everybyte.basics.origin import default_of
+from everybyte.engines.litgpt.linear import LORA
+from everybyte.engines.litgpt.release import Release
+from everybyte.job import Job
+from everybyte.job.words import Sharding
+from everybyte.layers.network import Network
+from everybyte.layers.setup import Setup
+from everybyte.ledger.build import Line
+from everybyte.rules.choices import Choices
+from everybyte.rules.ddp import Replicated
+from everybyte.rules.from_job import refuse_offload
+from everybyte.rules.fsdp import FlatShards, RowShards
+from everybyte.rules.mesh import mesh_of
+from everybyte.rules.recipe import Recipe
+from everybyte.rules.spread import Spread
+from everybyte.rules.static import Trained
+
+ROOT = ("*transformer.wte*", "*ln_f*", "*lm_head*")
+"""Names of what is in no block."""
+
+
+class FabricShards(FlatShards, frozen=True):
+    """FSDP1 as Fabric wraps blocks: frozen weights and adapters of a block lie in one flat parameter, all of which gets a gradient. The optimizer is
+    given the trained ones alone."""
+
+    stepped: tuple[str, ...] = ("*",)
+    """Patterns of the base parameters that the optimizer steps."""
+
+    def _stepped(self, recipe: Recipe) -> Recipe:
+        return replace(recipe, setup=replace(recipe.setup, trainable=self.stepped))
+
+    def states(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
+        """States of what is stepped."""
+        return super().states(network, self._stepped(recipe))
+
+    def trained(self, network: Network, setup: Setup, gradient: DType | None, stepped: DType | None) -> Trained:
+        """The tensors that are stepped."""
+        return super().trained(network, replace(setup, trainable=self.stepped), gradient, stepped)
+
+
+def spread_of(job: Job, network: Network, recipe: Recipe, release: Release, choices: Choices) -> Spread:
+    """How a recipe lies over the GPUs of a job. Raises BadInput or Unsupported with the key's path."""
+    train = job.train
+    assert train is not None
+    refuse_offload(train)
+    gpus = (job.hardware.gpus if job.hardware else None) or 1
+    usual: Sharding = "none" if gpus == 1 else ("fsdp2" if release.shards_rows and recipe.setup.adapter is not None else "fsdp1")
+    sharding = choices.pick("train.sharding", train.sharding, usual, default_of(release.name))
+    mesh = mesh_of(train, job.hardware, network, choices, sharding=sharding)
+    for axis in ("tp", "pp", "ep", "etp", "cp", "ulysses"):
+        if (size := getattr(mesh, axis)) > 1:
+            raise Unsupported(f"train.mesh.{axis}", f"{size}: LitGPT's scripts know data parallel alone")
+    if mesh.gpus == 1:
+        if sharding not in ("none", "ddp"):
+            raise BadInput("train.sharding", f"is {sharding!r}, but LitGPT's scripts shard on several GPUs alone: say hardware.gpus, or leave it out")
+        return Spread(recipe)
+    if recipe.setup.packed is not None:
+        raise BadInput("train.quantization", "LitGPT's scripts refuse quantization on several GPUs: leave it out, or say hardware.gpus: 1")
+    if sharding in ("none", "ddp"):
+        return Spread(recipe, Replicated(), mesh.gpus)
+    if sharding not in ("fsdp1", "fsdp2"):
+        raise Unsupported("train.sharding", f"{sharding!r} is not answered for LitGPT; none, ddp, fsdp1 and fsdp2 are")
+    unsharded = recipe.gradients_live == "always"
+    if sharding == "fsdp2":
+        return Spread(recipe, RowShards(degree=mesh.shards, unsharded=unsharded), mesh.gpus)
+    return _flat(recipe, mesh.shards, unsharded, mesh.gpus)
+
+
+def micro_batches(found: Spread, release: Release, choices: Choices) -> tuple[Recipe, ...]:
+    """The micro-batches of which one may be the highest. Where the longest sample comes first, it finds no gradients of earlier ones; later ones find
+    whole gradients under no_sync, but are shorter."""
+    recipe = found.recipe
+    whole = isinstance(found.layout, FlatShards) and found.layout.unsharded
+    if not whole or not release.longest_first:
+        return (recipe,)
+    choices.assume("later micro-batches, which find whole gradients of earlier ones, are taken to be half as long as the longest sample")
+    s = max(recipe.batch.s // 2, 1)
+    later = replace(recipe, batch=recipe.batch._replace(s=s, t=s), graph_outlives=True)
+    return replace(recipe, gradients_live="backward"), later
+
+
+def _flat(recipe: Recipe, degree: int, unsharded: bool, gpus: int) -> Spread:
+    """Fabric's no_backward_sync is FSDP's no_sync (lightning/fabric/strategies/fsdp.py _FSDPBackwardSyncControl): whole gradients are accumulated."""
+    setup, adapter = recipe.setup, recipe.setup.adapter
+    if adapter is not None and adapter.kind != LORA:
+        raise Unsupported("train.adapter.kind", f"{adapter.kind!r} on several GPUs is not answered for LitGPT; {LORA} and full training are")
+    layout = FabricShards(degree=degree, unsharded=unsharded, adapters_apart=False, stepped=setup.trainable)
+    if adapter is not None:
+        setup = replace(setup, trainable=("*",), frozen=() if "head" in adapter.targets else ROOT)
+    return Spread(replace(recipe, setup=setup, gradients_between=True), layout, gpus)
