@@ -82,7 +82,7 @@ class MoELayer(Record, frozen=True):
         gathered = self.split.etp * self.split.ep if self.style.dispatcher == "allgather" else 1
         every = (Dim("n", gathered, x.dims[0].axes), x.dims[-1])
         if self.style.late_weights:
-            source = ops.mul(t, source, t.given("weights", source.dims[:1], source.dtype))
+            source = ops.mul(t, source, t.from_outside("weights", source.dims[:1], source.dtype))
         keeps = self.style.deterministic and not self.style.permute_fused and not self.style.late_weights
         out = t.new("unpermute", every, x.dtype, True)
         t.step("unpermute", (source, weights), (out,), saved=(source,) if keeps else (), made=[Made(source, Size.of(source.dims, source.dtype))])
