@@ -19,14 +19,13 @@ def peak_reserved(script: Iterable[Event], capacity: int = 0, *, expandable: boo
     before it fails: one stream is replayed with that limit; several streams, or expandable segments, reach the limit where all that lives fits.
     A script that cannot be served at all is replayed without a limit, so that the answer says how much is missing.
     """
-    streams = _by_stream(script)
-    needed = living = 0
+    events = list(script)
+    streams = _by_stream(events)
+    needed = 0
     for rows in streams:
         large, small = apart(rows)
-        endless = _run(large, ExpandableSegments() if expandable else CachingAllocator())
-        needed += endless.peak_reserved + small
-        living += endless.peak_allocated + small
-    if not 0 < capacity < needed or living > capacity:
+        needed += _run(large, ExpandableSegments() if expandable else CachingAllocator()).peak_reserved + small
+    if not 0 < capacity < needed or peak_living(events) > capacity:
         return needed
     if expandable or len(streams) > 1:
         return capacity
@@ -35,6 +34,20 @@ def peak_reserved(script: Iterable[Event], capacity: int = 0, *, expandable: boo
         return _run(streams[0], CachingAllocator(capacity)).peak_reserved
     except OutOfMemory:
         return needed
+
+
+def peak_living(events: Iterable[Event]) -> int:
+    """The largest sum of what lives at once, on all streams."""
+    alive: dict[int, int] = {}
+    total = peak = 0
+    for key, nbytes in events:
+        if nbytes:
+            alive[key] = nbytes
+            total += nbytes
+            peak = max(peak, total)
+        else:
+            total -= alive.pop(key, 0)
+    return peak
 
 
 def _by_stream(script: Iterable[Event]) -> list[list[Event]]:

@@ -18,7 +18,7 @@ from everybyte.rules.events import Event, Script
 from everybyte.rules.fsdp import RowShards
 from everybyte.rules.layout import Moment
 from everybyte.rules.training import Training
-from everybyte.rules.units import ROOT
+from everybyte.rules.units import ROOT, padded_numel
 
 STREAM_BITS = 40
 """A key is (stream << 40) + number; stream 0 is the default one."""
@@ -34,6 +34,11 @@ class Piece(NamedTuple):
     """Bytes of this rank's part in the type in which it is gathered."""
     trained: int
     """Padded numbers that get a gradient."""
+    own: int
+    """Of these, this rank's."""
+
+
+NOTHING = Piece((), 0, 0, 0)
 
 
 class RowScript(Script):
@@ -58,18 +63,20 @@ class RowScript(Script):
         self.accumulated: dict[str, list[int]] = {}
 
     def _pieces(self) -> dict[str, Piece]:
-        degree, setup = self.layout.degree, self.training.recipe.setup
+        setup = self.training.recipe.setup
         found: dict[str, Piece] = {}
         for row in declared(self.training.network, setup):
             p, name = row.parameter, self.layout.units.of(row.part)
             if not self.layout.shards(p) or not p.dims:
                 continue
             times = p.count * (row.copies if name == ROOT else 1)
-            rows = ceil_div(p.dims[0].size, degree) * degree
-            numel = rows * (elements(p.dims)[0] // p.dims[0].size)
-            size = p.dtype.nbytes(numel)
-            before = found.get(name, Piece((), 0, 0))
-            found[name] = Piece(before.whole + (size,) * times, before.share + size // degree * times, before.trained + numel * times * p.trainable)
+            ways = self.layout.ways(p)
+            numel = padded_numel(p, ways) if ways <= p.dims[0].size else elements(p.dims)[0]
+            size, trained = p.dtype.nbytes(numel), numel * times * p.trainable
+            before = found.get(name, NOTHING)
+            found[name] = Piece(
+                before.whole + (size,) * times, before.share + ceil_div(size, ways) * times, before.trained + trained, before.own + ceil_div(trained, ways)
+            )
         return found
 
     def _unit(self, index: int, copy: int) -> str:
@@ -78,7 +85,7 @@ class RowScript(Script):
         return name if name == ROOT or name in self.layout.units.apart else f"{name}/{index}/{copy}"
 
     def _piece(self, unit: str) -> Piece:
-        return self.pieces.get(unit.partition("/")[0], Piece((), 0, 0))
+        return self.pieces.get(unit.partition("/")[0], NOTHING)
 
     def _on(self, stream: int, nbytes: int) -> Event:
         key, size = self._make(nbytes)
@@ -189,14 +196,15 @@ class RowScript(Script):
         yield from ((key, 0) for key in (*made, *self.accumulated.pop(unit, ())))
         if not trained:
             return
-        share = self._on(REDUCE, self.reduce.nbytes(trained // self.layout.degree))
+        mine = ceil_div(trained * self._piece(unit).own, self._piece(unit).trained)
+        share = self._on(REDUCE, self.reduce.nbytes(mine))
         yield share
         stored = self.layout.stored or self.training.recipe.setup.weights
         if self.training.recipe.gradients_live == "always" and not self.layout.unsharded:
             # added to what an earlier micro-batch left
             yield share[0], 0
         elif stored != self.reduce:
-            own = self._on(REDUCE, stored.nbytes(trained // self.layout.degree))
+            own = self._on(REDUCE, stored.nbytes(mine))
             yield own
             yield share[0], 0
             self.gradients.append(own[0])
@@ -231,9 +239,9 @@ class RowScript(Script):
             if not piece.trained:
                 continue
             if self.layout.unsharded:
-                events = [self._make(self.reduce.nbytes(size // self.training.recipe.setup.weights.block_bytes)) for size in piece.whole]
+                events = [self._make(self.reduce.nbytes(piece.trained))]
                 self.accumulated[unit] = [key for key, _ in events]
             else:
-                events = [self._on(REDUCE, stored.nbytes(piece.trained // self.layout.degree))]
+                events = [self._on(REDUCE, stored.nbytes(piece.own))]
                 self.gradients += [key for key, _ in events]
             yield from events

@@ -15,13 +15,14 @@ from everybyte.layers.moe import MoE
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Adapter, Kernels
 from everybyte.layers.token_choice import TokenChoice
-from everybyte.rules.account import Account, Device, Rank
+from everybyte.rules.account import Account, Device
 from everybyte.rules.choices import Choices
 from everybyte.rules.from_job import Defaults, recipe_of
 from everybyte.rules.fsdp import RowShards
 from everybyte.rules.mesh import mesh_of
 from everybyte.rules.optimizer import OptimizerPlan
 from everybyte.rules.recipe import Recipe
+from everybyte.rules.spread import Spread, rank_of
 from everybyte.rules.training import training
 from everybyte.rules.units import Units
 
@@ -61,8 +62,8 @@ def account(job: Job, network: Network, device: Device) -> Account:
         kept_units=() if network.tied else ("head",),
     )  # fmt: skip
     bill = training(own, recipe, device.compute_capability, layout=layout)
-    label = "every rank" if mesh.gpus > 1 else "gpu 0"
-    return Account((Rank(bill, label, mesh.gpus),), choices, bill.trained_params, expandable=True)
+    rank = rank_of(bill, Spread(recipe, layout, mesh.gpus, mesh), job, device, network.experts)
+    return Account((rank,), choices, bill.trained_params, expandable=True)
 
 
 def _recipe(recipe: Recipe, train: Train, choices: Choices) -> Recipe:

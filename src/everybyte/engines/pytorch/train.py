@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from everybyte.basics.errors import BadInput, Unsupported
-from everybyte.engines.pytorch import prime_rl
+from everybyte.engines.pytorch import automodel, prime_rl
 from everybyte.job import Job, Train
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Kernels
@@ -49,7 +49,8 @@ def defaults(train: Train) -> Defaults:
     """A loop passes ids and labels alone: SDPA is causal without a mask, but for the versions that make one."""
     first, after = MASK_WITHOUT_ONE
     masked = first <= versions(train.version).get("transformers", (0,)) < after
-    return replace(DEFAULTS, kernels=Kernels(masked=masked or says(train, "padded")))
+    kernels = Kernels(masked=masked or says(train, "padded"))
+    return replace(DEFAULTS, kernels=automodel.kernels(kernels) if automodel.is_automodel(train) else kernels)
 
 
 def says(train: Train, key: str, *, default: bool = False) -> bool:
@@ -70,5 +71,6 @@ def account(job: Job, network: Network, device: Device) -> Account:
     recipe = recipe_of(job.train, network, usual, choices)
     recipe = replace(recipe, empties_cache=says(job.train, "empty_cache"))
     found = spread(job.train, job.hardware, network, recipe, usual.framework, choices)
-    bill = training(network, found.recipe, device.compute_capability, layout=found.layout)
+    own, recipe = automodel.by_parts(network, found.recipe) if automodel.is_automodel(job.train) else (network, found.recipe)
+    bill = training(own, recipe, device.compute_capability, layout=found.layout)
     return Account((rank_of(bill, found, job, device, network.experts),), choices, bill.trained_params)

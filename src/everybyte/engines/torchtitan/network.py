@@ -15,8 +15,10 @@ from everybyte.engines.torchtitan.release import Release
 from everybyte.layers.attention import Attention
 from everybyte.layers.block import Block
 from everybyte.layers.mlp import GatedMLP
+from everybyte.layers.moe import MoE
 from everybyte.layers.network import Embedding, Network, Run
 from everybyte.layers.norm import Norm
+from everybyte.layers.token_choice import TokenChoice
 
 PATH = "model"
 
@@ -32,6 +34,7 @@ class Form(Record, frozen=True):
     own_products: int = 0
     """Leading blocks whose products are kernels of their own (NVFP4)."""
     stores_attention: bool = True
+    expert_parallel: int = 1
 
 
 @lru_cache(maxsize=1024)
@@ -58,18 +61,42 @@ def rendition(network: Network, form: Form) -> Network:
 
 def _block(layer: Any, form: Form, norm: Norm) -> TitanBlock:
     """A block of torchtitan with the sizes of another."""
-    if not isinstance(layer, Block) or not isinstance(layer.mixer, Attention) or not isinstance(layer.mlp, GatedMLP) or layer.norm.kind != "rms":
-        raise Unsupported(PATH, "torchtitan is answered for decoders like Llama 3 and Qwen3; this model has other blocks")
-    t = form.group.size
-    mixer, mlp = layer.mixer, layer.mlp
-    if mixer.sinks or mixer.gate or mixer.window or mixer.fused_qkv or mlp.fused_gate or mixer.v_dim not in (0, mixer.head_dim):
-        raise Unsupported(PATH, "torchtitan is answered for plain attention; this model's has sinks, gates, windows or joined projections")
-    for name, size in (("query heads", mixer.heads), ("heads of keys and values", mixer.kv_heads), ("feed-forward columns", mlp.ffn)):
-        if size % t:
-            raise BadInput("train.mesh.tp", f"{t} does not divide the model's {size:,} {name}")
+    if not isinstance(layer, Block) or not isinstance(layer.mixer, Attention) or not isinstance(layer.mlp, GatedMLP | MoE) or layer.norm.kind != "rms":
+        raise Unsupported(PATH, "torchtitan is answered for decoders like Llama 3, Qwen3 and Llama 4; this model has other blocks")
+    mixer, t = layer.mixer, form.group.size
+    if mixer.sinks or mixer.gate or mixer.fused_qkv or mixer.v_dim not in (0, mixer.head_dim):
+        raise Unsupported(PATH, "torchtitan is answered for plain attention; this model's has sinks, gates or joined projections")
+    _divides(t, mixer.heads, "query heads")
+    _divides(t, mixer.kv_heads, "heads of keys and values")
     attention = Attention(
         mixer.hidden, mixer.heads // t, mixer.kv_heads // t, mixer.head_dim, qkv_bias=mixer.qkv_bias, qk_norm=mixer.qk_norm, qk_norm_style=norm.style,
         complex_rope=not form.compiled, names=NAMES,
     )  # fmt: skip
-    feed_forward = GatedMLP(mlp.hidden, mlp.ffn // t, mlp.activation, names=FEEDFORWARD)
-    return TitanBlock(attention, feed_forward, norm, form.group, form.compiled, stores_attention=form.stores_attention)
+    name = "moe" if isinstance(layer.mlp, MoE) else "feed_forward"
+    mlp = _mixture(layer.mlp, form) if isinstance(layer.mlp, MoE) else _feed_forward(layer.mlp, t)
+    return TitanBlock(attention, mlp, norm, form.group, form.compiled, name, stores_attention=form.stores_attention)
+
+
+def _divides(t: int, size: int, what: str) -> None:
+    if size % t:
+        raise BadInput("train.mesh.tp", f"{t} does not divide the model's {size:,} {what}")
+
+
+def _feed_forward(mlp: GatedMLP, t: int) -> GatedMLP:
+    _divides(t, mlp.ffn, "feed-forward columns")
+    return GatedMLP(mlp.hidden, mlp.ffn // t, mlp.activation, names=FEEDFORWARD)
+
+
+def _mixture(mlp: MoE, form: Form) -> TokenChoice:
+    """MoE of torchtitan: whole experts on each rank of an expert-parallel group, every rank's tokens in equal parts."""
+    experts, router = mlp.experts, mlp.router
+    if form.group.size > 1:
+        raise Unsupported("train.mesh.tp", "mixtures of experts under tensor parallelism are not answered for torchtitan yet; expert parallelism is")
+    if experts.count % form.expert_parallel:
+        raise BadInput("train.mesh.ep", f"{form.expert_parallel} does not divide the model's {experts.count} experts")
+    first = router.score == "sigmoid" or experts.top_k == 1
+    return TokenChoice(
+        mlp.hidden, experts.ffn, experts.count, experts.top_k, score="sigmoid" if first else "softmax", normalize=bool(router.normalize) and not first,
+        score_first=first, held=experts.count // form.expert_parallel if form.expert_parallel > 1 else 0,
+        shared=None if mlp.shared is None else _feed_forward(mlp.shared, 1),
+    )  # fmt: skip

@@ -20,10 +20,11 @@ from everybyte.layers.network import Network
 from everybyte.layers.setup import Kernels, Setup
 from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.choices import Choices
-from everybyte.rules.from_job import Defaults, batch_of, optimizer_of
+from everybyte.rules.from_job import Defaults, batch_of, optimizer_of, refuse_offload
 from everybyte.rules.fsdp import RowShards
 from everybyte.rules.layout import WHOLE
 from everybyte.rules.mesh import NODE, Mesh, mesh_of
+from everybyte.rules.nccl import beside_allocator
 from everybyte.rules.recipe import Recipe, RecomputePlan
 from everybyte.rules.schedules import plan_of
 from everybyte.rules.stages import stages_of
@@ -32,6 +33,14 @@ from everybyte.rules.units import Units
 
 EAGER = Kernels(attention="flash")
 CHUNKS = 8
+"""Parts of a chunked loss."""
+PRECISIONS = ("bf16-mixed", "fp8", "bf16")
+"""fp8 linear layers keep their inputs in bf16 for backward, as others do (torchao float8_linear.py, mx_linear.py); bf16: training.dtype=bfloat16."""
+SECTIONS = (
+    "activation_checkpoint", "checkpoint", "comm", "compile", "converter", "debug", "float8", "lr_scheduler", "metrics", "model", "mx", "optimizer",
+    "parallelism", "profiling", "quantization", "quantize", "training",
+)  # fmt: skip
+"""Of torchtitan's configuration, and what records call its converters."""
 COMPILED = Kernels(attention="flash", norm="fused", mlp="fused", rope="fused")
 
 
@@ -39,6 +48,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     """The account of a run. Raises BadInput or Unsupported with the key's path."""
     assert job.train is not None
     train, choices = job.train, Choices()
+    _check(train)
     release = release_of(train.version)
     choices.note("train.framework", "torchtitan", "given")
     choices.note("train.version", release.name, "given" if train.version else default_of("everybyte, the latest it knows"))
@@ -47,11 +57,29 @@ def account(job: Job, network: Network, device: Device) -> Account:
     recipe = _recipe(train, network, mesh, form, choices)
     layout = _layout(train, network, mesh, release, choices)
     own, found = rendition(network, form), []
+    outside = beside_allocator(job, mesh, "torchtitan", device, experts=network.experts > 0) if mesh.gpus > 1 else ()
     for part in _shares(train, own, mesh, release, choices):
         bill = Training(part.network, recipe, device.compute_capability, (), layout, part.waiting)
-        found.append(Rank(bill, part.label, mesh.gpus // mesh.pp, part.stage))
+        found.append(Rank(bill, part.label, mesh.gpus // mesh.pp, part.stage, outside))
     total = WHOLE.trained(own, recipe.setup, None, None).numel * mesh.tp
     return Account(tuple(found), choices, total, expandable=_expandable(job.hardware, mesh, choices))
+
+
+def _check(train: Train) -> None:
+    """Refuses what is not answered, by its key."""
+    refuse_offload(train)
+    unknown = next((key for key in train.extra or {} if key.partition(".")[0] not in SECTIONS), None)
+    if unknown is not None:
+        raise BadInput(f"train.extra.{unknown}", f"is no setting of torchtitan; its sections are {', '.join(SECTIONS)}")
+    for key in ("adapter", "quantization", "freeze", "buckets", "kernels"):
+        if getattr(train, key) is not None:
+            raise Unsupported(f"train.{key}", "is not answered for torchtitan, which is answered for training all of a model with its own modules")
+    if train.precision not in (None, *PRECISIONS):
+        raise Unsupported("train.precision", f"{train.precision!r} is not answered for torchtitan; {', '.join(PRECISIONS)} are")
+    if train.attention not in (None, "sdpa", "flex", "flash2", "flash3"):
+        raise Unsupported("train.attention", f"{train.attention!r} is not answered for torchtitan; sdpa and flex are")
+    if "activation_checkpoint.memory_budget" in (train.extra or {}):
+        raise Unsupported("train.extra.activation_checkpoint.memory_budget", "what the compiler keeps under a budget is not answered; selective and full are")
 
 
 def _shares(train: Train, network: Network, mesh: Mesh, release: Release, choices: Choices) -> tuple[Share, ...]:
@@ -72,8 +100,9 @@ def _layout(train: Train, network: Network, mesh: Mesh, release: Release, choice
         raise Unsupported("train.sharding", f"{sharding!r} is not answered for torchtitan; fsdp2, fsdp2-no-reshard and hsdp are")
     apart = release.separate_ends and not network.tied
     return RowShards(
-        degree=mesh.shards, stored=FP32, reduce=FP32, units=Units(("embed", "head") if apart else ()), reshards=sharding != "fsdp2-no-reshard",
-        kept_units=("head",) if apart else (), keeps_last=not release.separate_ends, unsharded=mesh.pp > 1,
+        degree=mesh.shards, stored=BF16 if train.precision == "bf16" else FP32, reduce=FP32, units=Units(("embed", "head") if apart else ()),
+        reshards=sharding != "fsdp2-no-reshard", kept_units=("head",) if apart else (), keeps_last=not release.separate_ends, unsharded=mesh.pp > 1,
+        expert_degree=mesh.expert_shards if mesh.ep > 1 else 0,
     )  # fmt: skip
 
 
@@ -89,7 +118,7 @@ def _form(train: Train, mesh: Mesh, release: Release, device: Device, choices: C
     group = Group(mesh.tp, train.mesh is None or train.mesh.sp is not False)
     chunks = (train.loss.chunks if train.loss else None) or CHUNKS
     stores = release.stores_attention(device.compute_capability)
-    return Form(release, group, compiled, _loss(train, mesh, release, compiled, choices), chunks, _own_products(train), stores)
+    return Form(release, group, compiled, _loss(train, mesh, release, compiled, choices), chunks, _own_products(train), stores, mesh.ep)
 
 
 def _own_products(train: Train) -> int:
@@ -127,10 +156,20 @@ def _recipe(train: Train, network: Network, mesh: Mesh, form: Form, choices: Cho
     )  # fmt: skip
 
 
+def _every(train: Train) -> int | None:
+    """`selective_ac_option`: `op`, or every how many blocks."""
+    option = (train.extra or {}).get("activation_checkpoint.selective_ac_option", "op")
+    if option == "op":
+        return None
+    if not str(option).isdigit() or not 1 <= int(option) <= 10_000:
+        raise BadInput("train.extra.activation_checkpoint.selective_ac_option", f"must be 'op' or a whole number of blocks, not {option!r}")
+    return int(option)
+
+
 def _recompute(train: Train, choices: Choices, release: Release) -> RecomputePlan:
     given = train.recompute
     policy = choices.pick("train.recompute.policy", given.policy if given else None, "selective", default_of(release.name))
-    every = given.every if given else None
+    every = (given.every if given else None) or _every(train)
     if policy == "none":
         return RecomputePlan()
     if policy == "full" or every:
