@@ -39,7 +39,7 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
     not modelled.
     """
     job = job if isinstance(job, Job) else read_job(job)
-    network, device, found = _account(job)
+    network, device, found = accounted(job)
     expandable = uses_expandable_segments(job, usual=found.expandable) and not device.compute_capability.startswith(HIP)
     ranks = tuple(_rank_answer(rank, device, expandable) for rank in found.ranks)
     worst = max(ranks, key=lambda r: r.figures.get("peak.device", 0))
@@ -115,14 +115,15 @@ def _ranges(job: Job, figures: dict[str, int], given: dict[str, int]) -> dict[st
 def headline(job: Job | dict[str, Any] | str) -> dict[str, int]:
     """The figures that need no rows and no replay of the allocator: peak.allocated, static.allocated and what the engine adds."""
     job = job if isinstance(job, Job) else read_job(job)
-    _, _, found = _account(job)
+    _, _, found = accounted(job)
     totals = [rank.bill.totals() for rank in found.ranks]
     worst = max(totals, key=lambda t: max(t.values()))
     host = _host(found, job)
     return {"peak.allocated": max(worst.values()), **_static(worst), **found.figures, **({"host.bytes": host["bytes"]} if host else {})}
 
 
-def _account(job: Job) -> tuple[Network, Device, Account]:
+def accounted(job: Job) -> tuple[Network, Device, Account]:
+    """The model of a job, its device, and what the engine says of its ranks."""
     network = network_of(model_of(job), "model")
     device = _device(job)
     if job.given and "capacity" in job.given:

@@ -224,7 +224,8 @@ class Tap(Record, frozen=True):
     branch: PatchMerger
 
     def forward(self, t: Tape, x: Value) -> Value:
-        """x (n, h) -> the same x."""
+        """x (n, h) -> the same x, which the block behind it keeps as well."""
+        x.storage.kept_before = x.grad
         t.until_end(self.branch.forward(t, x))
         return x
 

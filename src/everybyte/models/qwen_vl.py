@@ -87,7 +87,7 @@ def _third(c: Config) -> Tower:
     for number, index in enumerate(sorted(i for i in taps if i < depth)):
         runs.append(Run(f"{TOWER}.blocks", first, index + 1 - first, block))
         branch = PatchMerger(hidden, out, merge, f"{TOWER}.deepstack_merger_list.{number}", norm, "norm", names, norm_after=True)
-        runs.append(Run(f"{TOWER}.deepstack_merger_list", number, 1, Tap(branch)))
+        runs.append(Run(f"{TOWER}.deepstack_merger_list_{number}", -1, 1, Tap(branch)))
         first = index + 1
     if first < depth:
         runs.append(Run(f"{TOWER}.blocks", first, depth - first, block))
