@@ -52,10 +52,11 @@ def test_range_and_resolution() -> None:
 
 
 def test_ranks() -> None:
-    """The last pipeline stage has its own figures; a measurement of one named device is not compared."""
+    """The last pipeline stage has its own figures, and a sum is over all GPUs; a measurement of one named device is not compared."""
     made = answer(ranks=(rank("pp0", stage=0, extra=2**30), rank("pp1", stage=1)))
     assert single(record(rank="last_stage"), made).predicted == PEAK
     assert single(record(rank="max"), made).predicted == PEAK + 2**30
+    assert single(record(rank="sum"), made).predicted == 2 * PEAK + 2**30
     assert compare(record(rank="CUDA3"), EVERYTHING, lambda _: made) == []
 
 

@@ -94,6 +94,8 @@ def _predicted(answer: Answer, name: str, rank: str | None) -> int | None:
         last = max(answer.ranks, key=lambda r: r.stage)
         if name in last.figures:
             return last.figures[name]
+    if rank == "sum" and all(name in r.figures for r in answer.ranks):
+        return sum(r.gpus * r.figures[name] for r in answer.ranks)
     return answer.figures.get(name)
 
 
