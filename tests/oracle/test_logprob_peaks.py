@@ -49,7 +49,7 @@ class Loss:
 
     def __call__(self, hidden: torch.Tensor, weight: torch.Tensor, ids: torch.Tensor, amp: bool) -> torch.Tensor:
         """The sum of the log-probabilities of `ids`."""
-        logits = F.linear(hidden if self.kept == S else hidden[:, -self.kept :, :], weight)
+        logits = F.linear(hidden if self.kept == S or self.form == "logps-pinned" else hidden[:, -self.kept :, :], weight)
         if amp:
             logits = logits.float()
         if self.form == "logps-rolled":
@@ -58,6 +58,11 @@ class Loss:
             logits = logits[:, :-1, :]
             logits = logits / 0.9
             return selective_log_softmax(logits, ids[:, -self.kept + 1 :]).sum()
+        if self.form == "logps-pinned":
+            self.through = logits
+            answer = logits[:, -self.kept : -1]
+            answer /= 0.9
+            return selective_log_softmax(answer, ids[:, -self.kept + 1 :]).sum()
         if self.form == "logps-copied":
             moved = logits[..., :-1, :].contiguous()
             self.held = (logits, moved)
@@ -138,7 +143,7 @@ def ours(form: str, kept: int, amp: bool, grad: bool) -> tuple[int, ...]:
     forward = max(instant.size.at(point) for instant in tally.forward) - given
     if not grad:
         return (forward,)
-    kept_given = 0 if amp or kept != S else given
+    kept_given = 0 if amp or (kept != S and form != "logps-pinned") else given
     backward = max(instant.size.at(point) for instant in tally.backward)
     return forward, tally.kept_size.at(point) - kept_given, backward - kept_given
 
@@ -146,7 +151,7 @@ def ours(form: str, kept: int, amp: bool, grad: bool) -> tuple[int, ...]:
 @pytest.mark.parametrize("grad", [True, False], ids=["policy", "reference"])
 @pytest.mark.parametrize("kept", [S, SCORED], ids=["all", "completion"])
 @pytest.mark.parametrize("amp", [False, True], ids=["bf16", "autocast"])
-@pytest.mark.parametrize("form", ["logps-rolled", "logps-sliced", "logps-copied", "logps-scaled", "logps-and-entropy", "logps-fused"])
+@pytest.mark.parametrize("form", ["logps-rolled", "logps-sliced", "logps-copied", "logps-scaled", "logps-pinned", "logps-and-entropy", "logps-fused"])
 def test_log_prob_peaks(form: str, amp: bool, kept: int, grad: bool) -> None:
     """Each form peaks where PyTorch does, but for labels and row sums (less than 64 bytes a token) and, in forward, for what logsumexp makes
     inside itself, one sequence of fp32 logits, which the tensors of Python do not show."""

@@ -17,6 +17,9 @@ TRAIN: dict[str, str] = {
 }  # fmt: skip
 """framework -> folder."""
 
+PREFERENCE = ("transformers",)
+"""Folders that know train.extra.rlhf_type."""
+
 SERVE: dict[str, str] = {"transformers": "transformers"}
 """engine -> folder."""
 
@@ -43,6 +46,10 @@ def runs_on_several(job: Job) -> bool:
 def account(job: Job, network: Network, device: Device) -> Account:
     """Lets the engine of a job account for it. Raises Unsupported for one that is not answered yet."""
     section, folder = folder_of(job)
+    if job.train is not None and folder not in PREFERENCE and (job.train.extra or {}).get("rlhf_type"):
+        from everybyte.rules.preference_from_job import refuse_preference  # most jobs do not need it
+
+        refuse_preference(job.train, job.train.framework or "pytorch")
     engine: Any = import_module(f"everybyte.engines.{folder}.{section}")
     found: Account = engine.account(job, network, device)
     return found

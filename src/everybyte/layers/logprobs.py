@@ -13,16 +13,16 @@ from everybyte.basics.dtypes import FP32
 from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
-from everybyte.layers.size import Axis, B, Dim, S, Size, U, tile_tokens
+from everybyte.layers.size import Axis, B, Dim, Dims, S, Size, U, tile_tokens
 from everybyte.layers.tape import Made, Tape, Value
 
 if TYPE_CHECKING:
     from everybyte.layers.loss import Head
 
-Form = Literal["rolled", "sliced", "copied", "scaled"]
+Form = Literal["rolled", "sliced", "copied", "scaled", "pinned"]
 """What happens to the logits before they are scored: nothing, for labels are rolled (trl's DPO until 0.28, ms-swift); the last position is cut off as
 a view (KTO, CPO, ORPO); that part is copied, and both live until the loss is returned (trl's DPO from 0.29 to 1.13); it is divided by the
-temperature, which makes a new tensor (GRPO, RLOO, PPO)."""
+temperature, which makes a new tensor (GRPO, RLOO); logits of all tokens live through backward and those of the answer are divided in place (PPO)."""
 COLUMNS = 32768
 """_CHUNKED_LOGPROB_CHUNK_SIZE: columns of the vocabulary whose logits exist at a time in trl's fused head."""
 
@@ -47,10 +47,15 @@ def _labelled(t: Tape) -> tuple[str, Axis]:
 def log_probs(t: Tape, head: Head, x: Value, *, form: Form, entropy: Callable[[Tape, Value], Value] | None = None) -> Value:
     """x (n, h) -> a loss on the log-probability of each token; with `entropy` a cross entropy of the chosen half beside it (CPO, ORPO)."""
     with t.scope("loss", x):
-        logits = _logits(t, head, x)
-        if form != "scaled":
+        logits = _logits(t, head, x, kept_tokens(t) if form != "pinned" else Dim("n", 1, (B, S)))
+        if form == "pinned":
+            t.pin(logits)
+        elif form != "scaled":
             t.hold(logits)
-        cut = logits if form == "rolled" else ops.narrow(t, logits, (Dim("n_c", 1, (B, _labelled(t)[1])), logits.dims[1]))
+        answer = (Dim("n_c", 1, (B, _labelled(t)[1])), logits.dims[1])
+        if form == "pinned":
+            logits = _divided(t, logits, answer)
+        cut = logits if form == "rolled" else ops.narrow(t, logits, answer)
         if form == "copied":
             t.until_end(logits)
             cut = ops.contiguous(t, cut)
@@ -63,14 +68,21 @@ def log_probs(t: Tape, head: Head, x: Value, *, form: Form, entropy: Callable[[T
         return scores if entropy is None else _joined(t, scores, entropy(t, _chosen(t, cut)))
 
 
-def _logits(t: Tape, head: Head, x: Value) -> Value:
-    """The head on the scored tokens. Under autocast accelerate turns a model's outputs into fp32 (utils/operations.py convert_outputs_to_fp32)."""
-    tokens = kept_tokens(t)
+def _logits(t: Tape, head: Head, x: Value, tokens: Dim) -> Value:
+    """The head on `tokens`. Under autocast accelerate turns a model's outputs into fp32 (utils/operations.py convert_outputs_to_fp32)."""
     if tokens.letter != "n":
         part = ops.narrow(t, x, (tokens, *x.dims[1:]))
         x = part if t.setup.single else ops.contiguous(t, part)
     logits = head.logits(t, x)
     return logits if t.setup.compute is None else ops.cast(t, logits, FP32)
+
+
+def _divided(t: Tape, logits: Value, part: Dims) -> Value:
+    """A part of the logits divided in place. Backward copies the gradient of the whole, and that of the part twice (torch/csrc/autograd/functions/
+    tensor.cpp CopySlices)."""
+    out = Value(logits.storage, logits.dims, logits.dtype, logits.grad)
+    t.step("copy slices", (logits,), (out,), back_scratch=Size.of(part, logits.dtype) * 2)
+    return out
 
 
 def selective(t: Tape, logits: Value, row: Dim) -> Value:

@@ -294,6 +294,7 @@ LOSSES: dict[str, Callable[[Tape, Head, Value], Value]] = {
     "logps-sliced": partial(log_probs, form="sliced"),
     "logps-copied": partial(log_probs, form="copied"),
     "logps-scaled": partial(log_probs, form="scaled"),
+    "logps-pinned": partial(log_probs, form="pinned"),
     "logps-and-entropy": partial(log_probs, form="sliced", entropy=cross_entropy),
     "logps-fused": fused_log_probs,
     "logits": logits_only,

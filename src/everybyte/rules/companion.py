@@ -7,7 +7,6 @@ from functools import lru_cache
 
 from everybyte.basics.record import Record
 from everybyte.layers.network import Network
-from everybyte.layers.tape import Parameter
 from everybyte.ledger.build import Line
 from everybyte.rules.layout import WHOLE, Layout
 from everybyte.rules.recipe import Recipe
@@ -28,6 +27,8 @@ class Companion(Record, frozen=True):
     """It has weights of its own, which are always on the device."""
     within: bool = True
     """It runs between the forward and the backward of the trained network, so that what that keeps is there; else before the step."""
+    beside: tuple[Line, ...] = ()
+    """What else is there while it runs."""
 
     @property
     def course(self) -> Course:
@@ -38,18 +39,18 @@ class Companion(Record, frozen=True):
         """The highest instant of its forward."""
         return self.course.forward(0, len(self.course.row))
 
+    def height(self) -> int:
+        """Bytes at that instant, without weights."""
+        return self.summit().bytes + sum(line.bytes for line in self.beside)
+
     def weights(self) -> Iterator[Line]:
         """Rows of its weights."""
         if self.resident:
             yield from (line._replace(id=f"{self.role}/{line.id}") for line in self.layout.weights(self.network, self.recipe))
 
-    def tensors(self) -> tuple[Parameter, ...]:
-        """Its weights, tensor by tensor."""
-        return self.layout.tensors(self.network, self.recipe.setup) if self.resident else ()
-
     def lines(self) -> Iterator[Line]:
         """Rows of its highest instant."""
-        yield from (line._replace(id=f"{self.role}/{line.id}") for line in self.course.lines(self.summit()))
+        yield from (line._replace(id=f"{self.role}/{line.id}") for line in (*self.beside, *self.course.lines(self.summit())))
 
 
 @lru_cache(maxsize=64)

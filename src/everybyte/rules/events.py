@@ -56,10 +56,8 @@ class Script:
         for parameter in self.tensors:
             yield self._make(tensor_bytes(parameter, setup))
         for line in self.training.static():
-            if line.category in ("input", "unknown", "temporary", "comm_buffer", "kv_cache"):
+            if line.category in ("input", "unknown", "temporary", "comm_buffer"):
                 yield self._make(line.bytes)
-        for companion in self.training.companions:
-            yield from (self._make(tensor_bytes(p, companion.recipe.setup)) for p in companion.tensors())
         for segment, micro_batches in zip(self.course.row, self.course.waiting, strict=True):
             point = self.course.points[segment.tower]
             for _ in range(micro_batches * segment.copies):
@@ -120,6 +118,11 @@ class Script:
         if not self.course.recipe.graph_outlives:
             yield from self._free_outlived()
 
+    def load_companions(self) -> Iterator[Event]:
+        """Weights of the networks that run beside the trained one, and the share of an engine."""
+        yield from (self._make(line.bytes) for line in self.training.extra if line.category == "kv_cache")
+        yield from (self._make(line.bytes) for companion in self.training.companions for line in companion.weights())
+
     @staticmethod
     def _free_cached(done: list[tuple[_Part, list[int]]]) -> Iterator[Event]:
         """What lives to the end of forward alone."""
@@ -131,9 +134,12 @@ class Script:
             if companion.within == within:
                 alone = replace(self.training, network=companion.network, recipe=companion.recipe, layout=companion.layout, companions=(), extra=())
                 writer = companion.layout.writer(alone)
+                beside = [self._make(line.bytes) for line in companion.beside]
+                yield from beside
                 writer.next_key, writer.waiting_handles = self.next_key, 0
                 yield from writer.forward_alone()
                 self.next_key = writer.next_key
+                yield from ((key, 0) for key, _ in beside)
 
     def forward_alone(self) -> Iterator[Event]:
         """A forward pass that no backward follows."""
@@ -341,6 +347,7 @@ def script(writer: Script) -> Iterator[Event]:
     """
     training = writer.training
     yield from writer.load()
+    yield from writer.load_companions()
     plan = training.recipe.recompute
     alike = plan.mode != "none" and plan.every == 1 and plan.in_flight is None and not writer.leaves_large_tensors()
     for index in range(1 if alike else 2):

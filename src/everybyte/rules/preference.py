@@ -4,7 +4,7 @@ scored. Read in trl 0.24, 0.29, 1.13, 1.14, 1.16 (trainer/*_trainer.py, experime
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -12,8 +12,10 @@ from everybyte.basics.record import Record
 from everybyte.layers.logprobs import ScoreHead
 from everybyte.layers.network import Network, Tower
 from everybyte.layers.setup import Setup
+from everybyte.layers.size import Batch
 from everybyte.layers.tape import Tape, Value
 from everybyte.ledger.build import Line, plain
+from everybyte.rules.cache import Format, cache_lines
 from everybyte.rules.companion import Companion
 from everybyte.rules.layout import WHOLE, Layout
 from everybyte.rules.recipe import Recipe, RecomputePlan
@@ -65,7 +67,7 @@ def loss_of(name: str, trl: tuple[int, ...], *, swift: bool) -> str:
     if name == "dpo":
         return "logps-copied" if trl >= COPIED_SINCE and not swift else "logps-rolled"
     if ALGORITHMS[name].scores == "scaled log-probs":
-        return "logps-scaled"
+        return "logps-pinned" if ALGORITHMS[name].critic else "logps-scaled"
     return "logps-and-entropy" if ALGORITHMS[name].scores == "log-probs and entropy" else "logps-sliced"
 
 
@@ -102,6 +104,30 @@ def without_gradients(recipe: Recipe, *, adapters: bool = False) -> Recipe:
     return replace(recipe, setup=setup, recompute=RecomputePlan(), gradients_live="backward")
 
 
+SCORES = (
+    "trl trainer/ppo_trainer.py batch_generation: the sampler's fp32 scores of every generated token, stacked (utils.py generate), then padded to one "
+    "tensor (pad): twice at the highest instant"
+)
+
+
+class Rollout(NamedTuple):
+    """Answers that transformers' generate makes before a PPO step."""
+
+    sequences: int
+    """Of all micro-batches of the step."""
+    prompt: int
+    answer: int
+
+    def companion(self, policy: Network, recipe: Recipe) -> Companion:
+        """The last token's forward, with the cache and the scores of all."""
+        batch = Batch(self.sequences, 1, self.prompt + self.answer)
+        setup = replace(recipe.setup, cache="decode", single=self.sequences == 1, kernels=replace(recipe.setup.kernels, loss="last-logits"))
+        words = {"b": self.sequences, "r": self.answer, "V": policy.vocab}
+        scores = Line("scores", "temporary", 8 * self.sequences * self.answer * policy.vocab, plain("2·4·b·r·V", **words), SCORES, "formula")
+        cache = tuple(cache_lines(policy, batch, Format(recipe.setup.compute or recipe.setup.weights), windows=True))
+        return Companion("rollout", policy, replace(recipe, setup=setup, batch=batch), WHOLE, resident=False, within=False, beside=(scores, *cache))
+
+
 class Cast(Record, frozen=True):
     """The networks of a job beside the one that is trained."""
 
@@ -113,6 +139,7 @@ class Cast(Record, frozen=True):
     refers: bool = False
     """A reference is scored in every step."""
     rewards: tuple[Network, ...] = ()
+    rollout: Rollout | None = None
 
     def companions(self, recipe: Recipe, layout: Layout = WHOLE) -> tuple[Companion, ...]:
         """All that runs without gradients. `layout`: how weights without gradients lie over the ranks."""
@@ -123,6 +150,8 @@ class Cast(Record, frozen=True):
         if self.algorithm.estimates:
             on = without_gradients(recipe, adapters=True)
             found.append(Companion("policy", self.policy, on, layout, resident=False, within=False))
+        if self.rollout is not None:
+            found.append(self.rollout.companion(self.policy, without_gradients(recipe, adapters=True)))
         found += [Companion(f"reward.{i}" if i else "reward", network, off, layout, within=False) for i, network in enumerate(self.rewards)]
         return tuple(found)
 

@@ -2,7 +2,8 @@
 
 Keys of train.extra, by the names of the framework that the job runs:
 
-- `rlhf_type` (trl, ms-swift), `rl` (axolotl), `stage` (LLaMA-Factory): dpo, kto, orpo, cpo, simpo, rm, grpo, rloo, ppo; left out or `sft` is supervised training.
+- `rlhf_type` (trl, ms-swift), `rl` (axolotl), `stage` (LLaMA-Factory): dpo, kto, orpo, cpo, simpo, rm, grpo, rloo, ppo; left out or `sft` is
+  supervised training.
 - `beta`: 0 leaves GRPO without a reference (trl's default 0, ms-swift's 0.04). `precompute_ref_log_probs`: the reference is not kept.
 - `ref_model`, `reward_model` (a name or a list), `value_model`: models of the catalogue; a name that is not in it counts as large as the policy.
 - `max_prompt_length`, `max_completion_length` (GRPO, RLOO), `response_length` (PPO): of train.seq_len tokens those that are scored.
@@ -30,12 +31,13 @@ from everybyte.rules.account import Account, Device
 from everybyte.rules.choices import Choices, versions
 from everybyte.rules.companion import Companion
 from everybyte.rules.layout import WHOLE
-from everybyte.rules.preference import ALGORITHMS, Algorithm, Cast, engine_line, loss_of, with_critic, with_scores
+from everybyte.rules.preference import ALGORITHMS, Algorithm, Cast, Rollout, engine_line, loss_of, with_critic, with_scores
 from everybyte.rules.recipe import Recipe
 from everybyte.rules.spread import Spread, rank_of, spread
 from everybyte.rules.training import training
 
-KEYS = ("rlhf_type", "rl", "stage")
+KEYS = {"axolotl": "rl", "llama-factory": "stage"}
+"""Framework -> key of the algorithm, where it is not `rlhf_type`."""
 LATEST = (1, 16)
 """trl that is assumed where the job names none."""
 SHARDS_WEIGHTS = ("zero3", "fsdp1", "fsdp1-grad-op", "fsdp2", "fsdp2-no-reshard", "hsdp")
@@ -71,8 +73,8 @@ class Preference(Record, frozen=True):
 def preference_of(train: Train) -> Preference | None:
     """The algorithm of a job; None for supervised training. Raises Unsupported for one that nobody modelled."""
     extra = train.extra or {}
-    key = next((key for key in KEYS if extra.get(key) not in (None, "sft", "pt")), None)
-    if key is None:
+    key = KEYS.get(train.framework or "", "rlhf_type")
+    if extra.get(key) in (None, "sft", "pt"):
         return None
     name = str(extra[key]).casefold()
     if name not in ALGORITHMS:
@@ -87,14 +89,13 @@ def preference_of(train: Train) -> Preference | None:
 def refuse_preference(train: Train, framework: str) -> None:
     """For engines that run supervised training alone."""
     if (found := preference_of(train)) is not None:
-        key = next(key for key in KEYS if key in found.extra)
-        raise Unsupported(f"train.extra.{key}", f"{found.name} under {framework} is not answered yet; it is with trl")
+        raise Unsupported("train.extra.rlhf_type", f"{found.name} under {framework} is not answered yet; it is with trl")
 
 
 def preferred(asked: Preference, job: Job, network: Network, device: Device, recipe: Recipe, framework: str, choices: Choices) -> Account:
     """The account of such a run; `recipe` is that of supervised training. Data-parallel ranks are alike."""
     assert job.train is not None
-    cast = cast_of(asked, job.train, network, choices)
+    cast = cast_of(asked, job.train, network, recipe, choices)
     trained = trained_network(asked, cast, network, choices)
     found = spread(job.train, job.hardware, trained, policy_recipe(asked, recipe, choices), framework, choices)
     engine = engine_lines(asked, network, device, choices)
@@ -115,16 +116,16 @@ def policy_recipe(asked: Preference, recipe: Recipe, choices: Choices) -> Recipe
 
 
 def _scored(asked: Preference, length: int) -> tuple[int, int]:
-    """(tokens that the head runs on, all): an answer and the token before it. PPO runs the head on all and cuts then."""
+    """(tokens that are scored, all): an answer and the token before it."""
     key = "response_length" if asked.algorithm.critic else "max_completion_length"
     prompt = int(asked.number("max_prompt_length", 0))
     answer = int(asked.number(key, max(length - prompt, 0) if prompt else length))
-    if asked.algorithm.critic or answer + 1 >= length:
+    if answer + 1 >= length:
         return 1, 1
     return answer + 1, length
 
 
-def cast_of(asked: Preference, train: Train, network: Network, choices: Choices) -> Cast:
+def cast_of(asked: Preference, train: Train, network: Network, recipe: Recipe, choices: Choices) -> Cast:
     """The networks of a job. The value model is a copy of the reward model where it is not named (trl's and ms-swift's scripts)."""
     algorithm, origin = asked.algorithm, default_of("ms-swift" if asked.swift else "trl")
     beta = asked.number("beta", (0.04 if asked.swift else 0.0) if algorithm.reference == "with beta" else 0.1)
@@ -139,7 +140,15 @@ def cast_of(asked: Preference, train: Train, network: Network, choices: Choices)
     if algorithm.critic and not rewards:
         choices.assume("the reward model is as large as the policy: train.extra.reward_model names none")
         rewards = (with_scores(network),)
-    return Cast(algorithm, network, _network(named, "ref_model", network, choices) if resident else None, refers, rewards)
+    rollout = rollout_of(asked, recipe, train.grad_accum or 1) if algorithm.critic else None
+    return Cast(algorithm, network, _network(named, "ref_model", network, choices) if resident else None, refers, rewards, rollout)
+
+
+def rollout_of(asked: Preference, recipe: Recipe, micro_batches: int) -> Rollout:
+    """The answers of a PPO step: those of all its micro-batches (num_mini_batches of them, usually 1) are generated at once."""
+    length = recipe.batch.s
+    answer = min(int(asked.number("response_length", 53)), length)
+    return Rollout(recipe.batch.b * micro_batches * max(int(asked.number("num_mini_batches", 1)), 1), length - answer, answer)
 
 
 def trained_network(asked: Preference, cast: Cast, network: Network, choices: Choices) -> Network:

@@ -100,7 +100,7 @@ class Training(Record, frozen=True):
 
     def beside_pass(self, companion: Companion) -> int:
         """Bytes at the highest instant of a companion's forward: its own, and what the trained network keeps meanwhile."""
-        return companion.summit().bytes + (self.course.held_bytes() if companion.within else 0)
+        return companion.height() + (self.course.held_bytes() if companion.within else 0)
 
     def highest_pass(self) -> Companion:
         """The companion whose forward needs most."""
