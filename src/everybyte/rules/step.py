@@ -289,7 +289,7 @@ class Course:
         """Images of the batch, of the main network or of its towers: they live outside the step."""
         for segment in self.row:
             given = segment.tally.start
-            if given.persistent and given.dims not in ((), (TOKENS,)):
+            if given.persistent and not given.outside and given.dims not in ((), (TOKENS,)):
                 size = given.size.at(self.points[segment.tower])
                 yield Line(f"input/{segment.tower or 'images'}", "input", size, self._text(segment, (given,), 1), "images of the last batch")
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from math import lcm
 
+from msgspec.structs import replace
+
 from everybyte.basics.dtypes import FP32, DType
 from everybyte.basics.record import Record
 from everybyte.basics.units import ceil_div, round_up
@@ -133,6 +135,16 @@ class MegatronLayout(Layout, frozen=True):
             return ()
         text = plain("count·n_h", count=self.in_transit, n_h=self.hidden)
         return (Line("pipeline/in transit", "comm_buffer", self.in_transit * self.hidden, text, TRANSIT, "calibrated"),)
+
+    @property
+    def at_rest(self) -> MegatronLayout:
+        """The same without what a pipeline is sending: what lives from step to step follows from it."""
+        return replace(self, received=0, in_transit=0, deferred=0, fetched=0)
+
+    @property
+    def left_bytes(self) -> int:
+        """Bytes of what the pipeline leaves until the next step."""
+        return 2 * self.received * self.hidden
 
     def _left(self) -> tuple[Line, ...]:
         """Of every chunk the last received input and its gradient, which stay until the next micro-batch comes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from everybyte.basics.errors import Unsupported
@@ -112,6 +113,7 @@ class Sizes(Record, frozen=True):
         return isinstance(self.mlp, Mixture)
 
 
+@lru_cache(maxsize=64)
 def layers_of(network: Network) -> tuple[Sizes, ...]:
     """The sizes of each layer of a network, first to last. Raises Unsupported for a layer that Megatron Core's GPT model has not."""
     found: list[Sizes] = []
@@ -122,6 +124,7 @@ def layers_of(network: Network) -> tuple[Sizes, ...]:
     return tuple(found)
 
 
+@lru_cache(maxsize=64)
 def prediction_of(network: Network) -> tuple[Sizes, ...]:
     """The layers inside each block of multi-token prediction; none without such blocks."""
     found = next((run.layer for run in network.runs if isinstance(run.layer, NextToken)), None)

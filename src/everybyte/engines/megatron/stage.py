@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -14,8 +15,10 @@ from everybyte.engines.megatron.network import Recomputed, StagePlan, stage_plan
 from everybyte.engines.megatron.sizes import Split
 from everybyte.engines.megatron.style import Style
 from everybyte.layers.network import Network, write
-from everybyte.layers.size import Dim, Point
+from everybyte.layers.network import Run as NamedRun
+from everybyte.layers.size import Dim, Dims, Point
 from everybyte.ledger.build import Line
+from everybyte.ledger.entry import Phase
 from everybyte.models.count import parts
 from everybyte.rules.pipeline import Flight, flights, in_flight
 from everybyte.rules.recipe import Recipe
@@ -48,6 +51,15 @@ class StageTraining(Training, frozen=True):
     passing: Network | None = None
     """The chunks of which some micro-batch is on its way; all of the network where that is None."""
 
+    def totals(self) -> dict[Phase, int]:
+        """Bytes of each phase without writing rows."""
+        assert isinstance(self.layout, MegatronLayout)
+        running, resting = _persistent(_Holds.of(self.network), self.recipe, self.layout.at_rest)
+        beside = sum(line.bytes for line in self.extra)
+        found: dict[Phase, int] = {phase: running + beside + summit.bytes for phase, summit in self.summits().items()}
+        found["optimizer"] = found["between_steps"] = resting + beside + self.layout.left_bytes
+        return found
+
     @property
     def course(self) -> Course:
         """The summits of the step."""
@@ -59,6 +71,35 @@ class StageTraining(Training, frozen=True):
         from everybyte.rules.events import script
 
         return script(MegatronScript(self))
+
+
+class _Holds(Record, frozen=True):
+    """What a network's weights follow from, whatever its layers are called: stages in the middle of a pipeline are alike."""
+
+    stem: Any
+    runs: tuple[tuple[Any, int, Dims], ...]
+    head: Any
+    hidden: int
+    tied: bool
+
+    @classmethod
+    def of(cls, network: Network) -> _Holds:
+        """That of a stage."""
+        return cls(network.stem, tuple((run.layer, run.count, run.dims) for run in network.runs), network.head, network.hidden, network.tied)
+
+    def network(self) -> Network:
+        """A network that holds the same."""
+        runs = tuple(NamedRun(str(index), 0, count, layer, dims) for index, (layer, count, dims) in enumerate(self.runs))
+        return Network("", "", self.hidden, 0, runs, self.stem, None, self.head, self.tied)
+
+
+@lru_cache(maxsize=4096)
+def _persistent(holds: _Holds, recipe: Recipe, layout: MegatronLayout) -> tuple[int, int]:
+    """Bytes of weights, states and main gradients: while micro-batches run, and from the optimizer's step to the next."""
+    network = holds.network()
+    held = sum(line.bytes for line in (*layout.weights(network, recipe), *layout.states(network, recipe)))
+    running, resting = (sum(line.bytes for line in lines(network, recipe)) for lines in (layout.accumulated, layout.gradients))
+    return held + running, held + resting
 
 
 def bill_of(run: Run, stage: Stage, extra: tuple[Line, ...]) -> StageTraining:
@@ -121,7 +162,7 @@ def _busiest(run: Run, stage: Stage) -> Iterator[Flight | None]:
     if run.plan is None:
         yield None
         return
-    sizes = _kept(run, stage)
+    sizes = _kept(run, stage) if len(stage.chunks) > 1 else (1,)
     first = in_flight(run.plan, stage.index, sizes)
     yield first
     if stage.has_head:

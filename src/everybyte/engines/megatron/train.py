@@ -171,7 +171,8 @@ def _workspaces(extra: Mapping[str, Any], style: Style, network: Network, device
 
 def _buffers(run: Run, stage: Stage, found: Versions) -> Iterator[Line]:
     """The global memory buffer, and dummy gradients that a fused product hands to autograd in place of a weight's."""
-    sizes = [layers_of(run.network)[index] for index in stage.layers]
+    every = layers_of(run.network)
+    sizes = list(dict.fromkeys(every[index] for index in stage.layers))
     sizes += prediction_of(run.network) if stage.mtp else ()
     e, h = run.recipe.stream.block_bytes, run.network.hidden
     size, formula, symbols = max(_requests(run, sizes, stage), key=lambda found: found[0], default=(0, "0", {}))
