@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from everybyte.basics.record import Record
 from everybyte.layers.network import Network
+from everybyte.layers.replay import Recompute
 from everybyte.layers.setup import Setup
 from everybyte.models.count import parts
 from everybyte.rules.recipe import RecomputePlan
@@ -42,13 +43,19 @@ class Weight(NamedTuple):
     nbytes: int
 
 
+Owned = tuple[str, tuple[int, ...]]
+"""A module's path in its block, and its own weights that are gathered."""
+
+
 class Visit(NamedTuple):
-    """A module runs: in forward, recomputing included, or in backward."""
+    """A module is entered: in forward, recomputing included, or in backward. Modules without weights count as well: each fetches ahead."""
 
     weights: tuple[int, ...]
     part: str
     backward: bool
     """Whether all of forward is done."""
+    leaves: bool = True
+    """Its weights may be freed when it is done."""
 
 
 class Live(NamedTuple):
@@ -89,32 +96,60 @@ def persistent(network: Network, setup: Setup, threshold: int, most: int) -> tup
 
 
 def _trace(network: Network, setup: Setup, recompute: RecomputePlan, gathering: Gathering) -> tuple[list[Weight], list[Visit]]:
-    """All modules in the order in which they run: forward, then backward with recomputed blocks run forward again first."""
+    """All modules in the order in which they are entered: the model around all, forward, then backward with recomputed blocks run forward again."""
     weights: list[Weight] = []
-    blocks: list[tuple[str, bool, list[tuple[int, ...]]]] = []
-    table = -1
+    blocks: list[tuple[str, Recompute, list[Owned]]] = []
+    table: tuple[int, ...] = ()
     for part, copies, modules in _modules(network, setup):
         is_block = part.rpartition(".")[2][:1].isdigit()
         for copy in range(copies):
-            owned: list[tuple[int, ...]] = []
-            for members in modules:
-                ids = tuple(range(len(weights), len(weights) + len(members)))
+            owned: list[Owned] = []
+            for name, members in modules.items():
+                ids = range(len(weights), len(weights) + len(members))
                 weights += members
-                owned.append(tuple(i for i in ids if weights[i].numel > gathering.persistence))
-                if part == "embed" and table < 0:
-                    table = ids[0]
-            if part == "head" and network.tied and table >= 0 and owned:
-                owned[-1] = (*owned[-1], table)
-            elif part == "head" and network.tied and table >= 0:
-                owned.append((table,))
-            blocks.append((part, is_block and recompute.of(copy) != "none", [ids for ids in owned if ids]))
-    visits = [Visit(ids, part, backward=False) for part, _, owned in blocks for ids in owned]
-    for part, again, owned in reversed(blocks):
-        visits += [Visit(ids, part, backward=True) for ids in (*(owned if again else ()), *reversed(owned))]
+                owned.append((name if is_block else "", tuple(i for i in ids if weights[i].numel > gathering.persistence)))
+            if part == "embed" and network.tied:
+                table = owned[0][1]
+            if part == "head" and network.tied:
+                owned = [("", (*(owned[0][1] if owned else ()), *table))]
+            blocks.append((part, recompute.of(copy) if is_block else "none", owned))
+    # the model with its head, and inside it the model without
+    visits = [Visit((), blocks[0][0], backward=False)] * 2
+    visits += [Visit(ids, part, backward=False) for part, _, owned in blocks for ids in _entered(part, owned)]
+    around = Visit((), blocks[-1][0], backward=True)
+    visits += [around] if blocks[-1][0] == "head" else [around, around]
+    for part, mode, owned in reversed(blocks):
+        visits += _back(part, mode, owned)
+        visits += [around] if part == "head" else []
     return weights, visits
 
 
-def _modules(network: Network, setup: Setup) -> Iterator[tuple[str, int, list[list[Weight]]]]:
+def _back(part: str, mode: Recompute, owned: list[Owned]) -> list[Visit]:
+    """Backward of a block. Non-reentrant recomputing starts when the last module of the block asks for what it saved, after it was entered."""
+    again = [Visit(ids, part, backward=True) for ids in _entered(part, owned)] if mode != "none" else []
+    back = [Visit(ids, part, backward=True) for ids in _entered(part, owned[::-1])]
+    if mode != "non-reentrant":
+        return again + back
+    first = next((i for i, visit in enumerate(back) if visit.weights), 0)
+    return [*back[:first], back[first]._replace(leaves=False), *again, *back[first + 1 :]]
+
+
+def _entered(part: str, owned: list[Owned]) -> Iterator[tuple[int, ...]]:
+    """The weights of each module that is entered, in this order of those that have some: the modules around them come before them, with none."""
+    is_block = part.rpartition(".")[2][:1].isdigit()
+    inside: tuple[str, ...] = ()
+    if is_block:
+        yield ()
+    for name, ids in owned:
+        path = tuple(name.split("."))[:-1]
+        for depth in range(1, len(path) + 1):
+            if inside[:depth] != path[:depth]:
+                yield ()
+        inside = path
+        yield ids
+
+
+def _modules(network: Network, setup: Setup) -> Iterator[tuple[str, int, dict[str, list[Weight]]]]:
     """(piece, copies, parameters of each module) in the order of the declarations, which is that of forward."""
     part, copies, modules = "", 1, dict[str, list[Weight]]()
     blocks = {part.label: part.copies for part in parts(network)}
@@ -122,13 +157,13 @@ def _modules(network: Network, setup: Setup) -> Iterator[tuple[str, int, list[li
         label = piece.place.partition("/")[0]
         if label != part:
             if part:
-                yield part, copies, list(modules.values())
+                yield part, copies, modules
             part, copies, modules = label, blocks[label], {}
         modules.setdefault(piece.module, []).extend([Weight(piece.numel, piece.nbytes)] * (piece.copies // copies))
     if part:
-        yield part, copies, list(modules.values())
+        yield part, copies, modules
     if network.tied and network.head is not None and part != "head":
-        yield "head", 1, []
+        yield "head", 1, {}
 
 
 class _Coordinator:
@@ -165,7 +200,8 @@ class _Coordinator:
             highest = self._wait(visit.weights)
             self._prefetch(step, visit.weights)
             yield max(highest, self.nbytes)
-            self._release(step, visit.weights)
+            if visit.leaves:
+                self._release(step, visit.weights)
 
     def _gather(self, members: list[int]) -> None:
         for weight in members:
