@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from everybyte.basics.record import Record
 from everybyte.ledger.entry import Basis, Category, Entry, Phase
 from everybyte.ledger.ledger import Ledger
 
@@ -30,7 +31,7 @@ class Line(NamedTuple):
     """What the bytes may be where something decides that the job does not say."""
 
 
-class Known(NamedTuple):
+class Known(Record, frozen=True):
     """A text that is known at once. Equal ones are equal, so that bills which hold such lines are found again."""
 
     formula: str
