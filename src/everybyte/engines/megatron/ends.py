@@ -142,13 +142,13 @@ def logits_of(t: Tape, x: Value, vocab: int, split: Split, style: Style, *, tied
 
 
 def cross_entropy(t: Tape, logits: Value, style: Style) -> Value:
-    """Logits (n, V/t) -> the loss. The caller holds the logits. `eager`: an fp32 copy, on which everything else is written, and whose softmax is kept
-    (tensor_parallel/cross_entropy.py); `native`: the compiled form makes the exponentials anew (fusions/fused_cross_entropy.py); `te`: the gradient is
-    written over the logits (transformer_engine/pytorch/cross_entropy.py)."""
+    """Logits (n, V/t) -> the loss. The caller holds the logits. `eager`: an fp32 copy, none of fp32 logits, on which everything else is written, and whose
+    softmax is kept (tensor_parallel/cross_entropy.py); `native`: the compiled form makes the exponentials anew (fusions/fused_cross_entropy.py); `te`: the
+    gradient is written over the logits (transformer_engine/pytorch/cross_entropy.py)."""
     with t.scope("loss", logits):
         small = t.new("vectors of the loss", (TOKENS, Dim("w", SMALL)), BOOL, False)
         out = t.new("loss", (TOKENS,), FP32, True)
-        if style.cross_entropy == "te":
+        if style.cross_entropy == "te" or (style.cross_entropy == "eager" and logits.dtype == FP32):
             t.step("cross entropy", (logits,), (out, small), saved=(logits, small), made=[Made(logits, None, into=logits.storage)])
             return out
         wide = t.new("to", logits.dims, FP32, True)

@@ -201,10 +201,10 @@ def _states(layout: MegatronLayout, network: Network, setup: Setup) -> tuple[Lin
 def _each(layout: Layout, network: Network, setup: Setup, name: str, category: Category, width: Callable[[Parameter], int], source: str) -> Iterator[Line]:
     """Numbers of so many bytes each, close together."""
     for group in groups(network, setup, layout):
-        for each, members in _by_width(group.trained, width):
-            size = each * _numel(group, members)
+        for each, members in by_width(group.trained, width):
+            size = each * numel_of(group, members)
             if size:
-                yield Line(f"{name}/{group.place}", category, size, partial(_text, group, members, each, 1, 0), source)
+                yield Line(f"{name}/{group.place}", category, size, partial(divided_text, group, members, each, 1, 0), source)
 
 
 def _shared(
@@ -212,34 +212,36 @@ def _shared(
 ) -> Iterator[Line]:
     """Numbers beside each parameter: this rank's part of them, or whole tensors in multiples of 512 bytes."""
     for group in groups(network, setup, layout):
-        for key, members in _by_width(group.trained, lambda p: sum(widths(p)) * 2**20 + layout.over(p)):
+        for key, members in by_width(group.trained, lambda p: sum(widths(p)) * 2**20 + layout.over(p)):
             each, over = key >> 20, key % 2**20
             if not each:
                 continue
-            exact = each * _numel(group, members)
+            exact = each * numel_of(group, members)
             size = ceil_div(exact, over)
             if not layout.distributed:
                 size = group.copies * sum(p.count * round_up(width * elements(p.dims)[0], 512) for p in members for width in widths(p))
             label = f"{name}/{group.place}" + ("/experts" if is_expert(members[0]) else "")
-            yield Line(label, category, size, partial(_text, group, members, each, over, size - exact // over), source)
+            yield Line(label, category, size, partial(divided_text, group, members, each, over, size - exact // over), source)
 
 
-def _by_width(members: Iterable[Parameter], width: Callable[[Parameter], int]) -> list[tuple[int, tuple[Parameter, ...]]]:
+def by_width(members: Iterable[Parameter], width: Callable[[Parameter], int]) -> list[tuple[int, tuple[Parameter, ...]]]:
+    """Members by a width of theirs."""
     found: dict[int, list[Parameter]] = {}
     for p in members:
         found.setdefault(width(p), []).append(p)
     return [(each, tuple(parts)) for each, parts in found.items()]
 
 
-def _numel(group: Group, members: Sequence[Parameter]) -> int:
+def numel_of(group: Group, members: Sequence[Parameter]) -> int:
+    """Numbers of members in all copies of their group."""
     return group.copies * sum(p.numel for p in members)
 
 
-def _text(group: Group, members: tuple[Parameter, ...], each: int, over: int, rest: int) -> Text:
+def divided_text(group: Group, members: tuple[Parameter, ...], each: int, over: int, rest: int) -> Text:
     """`32·4·(A·h + 2·K·h)`, on one of D ranks divided by D; what does not divide or is rounded up is named."""
     formula, symbols = gradients_text(members, DType("", 1, each), group.copies, 0, group.letters)
     if over > 1:
-        exact = each * _numel(group, members)
+        exact = each * numel_of(group, members)
         unit = exact // over * over
         symbols = {**symbols, "D": over}
         formula = f"({formula})/D" if unit == exact else f"({formula} - rest)/D"

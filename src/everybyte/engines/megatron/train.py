@@ -8,6 +8,7 @@ from typing import Any
 from everybyte.basics.dtypes import BF16, FP16, FP32, DType, dtype
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of, inferred
+from everybyte.engines.megatron.fsdp import FsdpLayout, gradient_type, main_bytes, strategy_of
 from everybyte.engines.megatron.kernels import Site, Versions, versions_of, workspace_config, workspace_lines
 from everybyte.engines.megatron.layout import MegatronLayout, States
 from everybyte.engines.megatron.sizes import Heads, Latent, Mixture, Sizes, Split, layers_of, padded, prediction_of
@@ -32,7 +33,7 @@ from everybyte.rules.stages import Stage, stages_of
 
 BUFFER = "Megatron-LM core/utils.py GlobalMemoryBuffer: grows to the largest request and stays"
 DUMMIES = "TransformerEngine pytorch/module/base.py get_dummy_wgrad: one tensor for each shape of a weight, made once"
-SHARDINGS: dict[Sharding, bool] = {"none": False, "ddp": False, "distributed-optimizer": True, "zero1": True}
+SHARDINGS: dict[Sharding, bool] = {"none": False, "ddp": False, "distributed-optimizer": True, "zero1": True, "megatron-fsdp": True}
 """train.sharding -> whether the distributed optimizer divides states."""
 
 
@@ -70,7 +71,7 @@ def _refuse(train: Train) -> None:
         if getattr(train, key) is not None:
             raise Unsupported(f"train.{key}", f"is not answered for {train.framework} yet; full training is")
     if train.sharding not in (None, *SHARDINGS):
-        raise Unsupported("train.sharding", f"{train.sharding!r} is not answered for {train.framework} yet; ddp and distributed-optimizer are")
+        raise Unsupported("train.sharding", f"{train.sharding!r} is not answered for {train.framework} yet; ddp, distributed-optimizer and megatron-fsdp are")
     if train.offload is not None and any(where not in (None, "none") for where in (train.offload.optimizer, train.offload.params)):
         raise Unsupported("train.offload", f"of parameters and optimizer states is not answered for {train.framework} yet")
     if train.loss is not None and train.loss.kind not in (None, "standard", "vocab-parallel"):
@@ -81,6 +82,8 @@ def _refuse(train: Train) -> None:
 
 def _is_distributed(train: Train, extra: Mapping[str, Any], choices: Choices) -> bool:
     usual: Sharding = "distributed-optimizer" if extra.get("use-distributed-optimizer") or train.framework == "nemo" else "ddp"
+    if extra.get("use-megatron-fsdp"):
+        usual = "megatron-fsdp"
     return SHARDINGS[choices.pick("train.sharding", train.sharding, usual, default_of(train.framework or ""))]
 
 
@@ -118,7 +121,7 @@ def _label(stage: Stage, mesh: Mesh) -> str:
 def _recipe(train: Train, network: Network, mesh: Mesh, choices: Choices) -> Recipe:
     origin = default_of(train.framework or "")
     word = choices.pick("train.precision", train.precision, "bf16-master", origin)
-    half = FP32 if word == "fp32" else FP16 if word.startswith("fp16") else BF16
+    half = _unquantized(train, word, choices)
     micro_batch = choices.pick("train.micro_batch", train.micro_batch, 1, origin)
     length = choices.pick("train.seq_len", train.seq_len, network.max_positions or 4096, inferred("positions of the model"))
     local = length // mesh.sequence_parallel
@@ -127,6 +130,17 @@ def _recipe(train: Train, network: Network, mesh: Mesh, choices: Choices) -> Rec
         setup=Setup(weights=half, dropout=train.dropout), batch=Batch(micro_batch, local, local), optimizer=OptimizerPlan("adamw", "fused", None, master),
         gradient=_gradient(train, half), stream=half, gradients_live="always", gradients_between=True, batch_bytes_per_token=0, handles=0,
     )  # fmt: skip
+
+
+def _unquantized(train: Train, word: str, choices: Choices) -> DType:
+    """Type of what is not in fp8. A job in fp8 that names no 16-bit type: bf16, but fp32 where it asks for unfused attention, as Megatron-LM runs without
+    --bf16 and --fp16 (training/arguments.py params_dtype), for which fused kernels would not run (Transformer Engine's get_attention_backend)."""
+    stated = train.dtypes.weights if train.dtypes is not None else None
+    if word == "fp8" and stated in (None, "none", "fp8") and train.attention in ("unfused", "eager"):
+        choices.assume("what is not in fp8 is in fp32, as without --bf16 or --fp16: attention is unfused; name the type with train.dtypes.weights")
+        return FP32
+    named = str(stated) if word == "fp8" and stated is not None else word
+    return FP32 if named == "fp32" else FP16 if named.startswith("fp16") else BF16
 
 
 def _gradient(train: Train, half: DType) -> DType:
@@ -150,6 +164,14 @@ def _layout(train: Train, extra: Mapping[str, Any], network: Network, mesh: Mesh
         raise Unsupported("train.optimizer.name", f"{asked.name!r} is not answered for Megatron-LM; adamw and muon are")
     master = 0 if recipe.setup.weights == FP32 else 4
     n = recipe.batch.b * recipe.batch.s // (mesh.tp if mesh.sp else 1)
+    if train.sharding == "megatron-fsdp" or extra.get("use-megatron-fsdp"):
+        given = train.dtypes.grads if train.dtypes is not None else None
+        return FsdpLayout(
+            distributed=True, shards=mesh.shards, expert_shards=mesh.expert_shards, states_kept=States(main_bytes(extra), moment), gradient=gradient,
+            widens=not aware, hidden=recipe.stream.nbytes(n * network.hidden), strategy=strategy_of(extra),
+            fp8_weights=train.precision == "fp8" and bool(extra.get("fp8-param-gather")),
+            stated=gradient_type(extra, None if given in (None, "none") else gradient), keeps_ends=versions_of(train).core >= (0, 19),
+        )  # fmt: skip
     return MegatronLayout(
         distributed=distributed, shards=mesh.shards, expert_shards=mesh.expert_shards, states_kept=States(master, moment, muon), gradient=gradient,
         widens=gradient.bits < 32 and not aware, bucket=max(40_000_000, 1_000_000 * mesh.shards) if extra.get("overlap-grad-reduce") else 0,

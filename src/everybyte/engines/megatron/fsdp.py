@@ -1,0 +1,238 @@
+"""Megatron-FSDP: weights, main weights, gradients and states in parts, gathered by transformer layer (distributed/fsdp/src/megatron_fsdp).
+
+Layers are gathered ahead, and their whole gradients wait to be reduced, by a number of elements that small models never reach: in backward all layers
+that have not gone back are whole, and the gradients of all that have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, partial
+from typing import Any, Literal, cast
+
+from everybyte.basics.dtypes import BF16, FP8, FP16, FP32, DType
+from everybyte.basics.errors import Unsupported
+from everybyte.basics.units import ceil_div
+from everybyte.engines.megatron.layout import MegatronLayout, by_width, divided_text, is_expert, is_fp8, numel_of
+from everybyte.layers.network import Network
+from everybyte.layers.setup import Setup
+from everybyte.layers.tape import Parameter
+from everybyte.ledger.build import Line, plain
+from everybyte.ledger.entry import Category
+from everybyte.rules.layout import Moment
+from everybyte.rules.recipe import Recipe
+from everybyte.rules.static import groups
+from everybyte.rules.step import Course
+
+Strategy = Literal["no_shard", "optim", "optim_grads", "optim_grads_params"]
+Kind = Literal["weight", "main", "gradient"]
+
+STRATEGIES: dict[Strategy, tuple[Kind, ...]] = {
+    "no_shard": (), "optim": ("main",), "optim_grads": ("main", "gradient"), "optim_grads_params": ("main", "gradient", "weight"),
+}  # fmt: skip
+"""data_parallel_sharding_strategy -> what is divided; states are where main weights are."""
+FOLDER = "Megatron-LM core/distributed/fsdp/src/megatron_fsdp"
+BUFFERS = f"{FOLDER}/param_and_grad_buffer.py _init_each_parameter_group_buffers"
+WIDENED = f"{FOLDER}/param_and_grad_buffer.py update_main_grads: gradients in the type of the main weights, until zero_grad of the next step"
+ROOT = f"{FOLDER}/param_and_grad_buffer.py AllGatherPipeline.reset: what belongs to no transformer layer stays gathered (from Megatron Core 0.19 on, 378d81f)"
+AHEAD = f"{FOLDER}/megatron_fsdp.py suggested_AG_prefetch_size, suggested_RS_queue_capacity"
+LEAST_UNIT = 1_000_000_000
+"""Elements whose gradients may wait at least; half as many are gathered ahead."""
+ENDS = ("embed", "head", "final_layernorm")
+
+
+class FsdpLayout(MegatronLayout, frozen=True):
+    """One rank of Megatron-FSDP."""
+
+    strategy: Strategy = "optim_grads_params"
+    fp8_weights: bool = False
+    """Linear weights are stored and gathered in fp8 (fp8_param_gather)."""
+    keeps_ends: bool = True
+    """What belongs to no transformer layer stays gathered from step to step; else while a micro-batch runs."""
+    stated: DType | None = None
+    """Type of the main gradients; None: that of the weights, bf16 for those in fp8."""
+
+    def divides(self, kind: Kind, p: Parameter) -> int:
+        """Ranks over which a kind of tensor lies."""
+        if kind not in STRATEGIES[self.strategy]:
+            return 1
+        return self.expert_shards if is_expert(p) else self.shards
+
+    def weight(self, p: Parameter) -> DType:
+        """Type in which a weight is stored and gathered."""
+        return FP8 if self.fp8_weights and is_fp8(p) else p.dtype
+
+    def gradient_of(self, p: Parameter) -> DType:
+        """Type of a parameter's main gradient."""
+        kind = self.weight(p)
+        return self.stated or (BF16 if kind == FP8 else kind)
+
+    def weights(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
+        """This rank's parts of the weights, and the ends of the network, which stay whole."""
+        return _weights(self.at_rest_fsdp, network, recipe.setup)
+
+    def accumulated(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
+        """The main gradients."""
+        return _gradients(self.at_rest_fsdp, network, recipe.setup)
+
+    def gradients(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
+        """The main gradients and what the optimizer steps in their place where they have another type than the main weights."""
+        return (*self.accumulated(network, recipe), *_wide(self.at_rest_fsdp, network, recipe.setup), *self._left())
+
+    def states(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
+        """Main weights and moments."""
+        return _states(self.at_rest_fsdp, network, recipe.setup)
+
+    @property
+    def at_rest_fsdp(self) -> FsdpLayout:
+        """The same without what a pipeline is sending."""
+        return cast("FsdpLayout", self.at_rest)
+
+    def beside(self, course: Course, index: int, moment: Moment) -> tuple[Line, ...]:
+        """What a pipeline has beside, and in forward the layer that runs with those gathered ahead of it."""
+        whole = 0
+        ends = () if self.keeps_ends or "weight" not in STRATEGIES[self.strategy] else _whole_ends(self.at_rest_fsdp, course.network, course.recipe.setup)
+        if moment == "forward" and "weight" in STRATEGIES[self.strategy]:
+            whole = self._ahead(course, [(place, 1 if place == index else course.row[place].copies) for place in range(index, len(course.row))])
+        return (*super().beside(course, index, moment), *ends, *_gathered(whole))
+
+    def left(self, course: Course, done: tuple[int, ...]) -> tuple[Line, ...]:
+        """In backward: layers gathered ahead of it, and whole gradients that wait to be reduced. Nothing of both before the head is done."""
+        if not done[-1] and course.row[-1].part == "head":
+            return ()
+        waiting = [(place, segment.copies - done[place]) for place, segment in enumerate(course.row)]
+        whole = self._ahead(course, waiting[::-1]) if "weight" in STRATEGIES[self.strategy] else 0
+        size = self._queued(course, done) if "gradient" in STRATEGIES[self.strategy] else 0
+        queued = (Line("gradients/waiting to be reduced", "gradient", size, plain("whole", whole=size), AHEAD, "formula"),) if size else ()
+        return (*_gathered(whole), *queued)
+
+    def _ahead(self, course: Course, order: list[tuple[int, int]]) -> int:
+        """Bytes of the whole layers from the one that runs on, as far as they are gathered ahead: (segment, copies) in the order in which they run."""
+        found = taken = 0
+        for place, copies in order:
+            numel, size, _ = _unit(self.at_rest_fsdp, course.network, course.recipe.setup, course.row[place].part)
+            if not numel or not copies:
+                continue
+            room = ceil_div(max(LEAST_UNIT // 2 - max(found - numel, 0), 0), numel) + (not taken)
+            count = min(copies, room)
+            found, taken = found + count * numel, taken + count * size
+            if count < copies:
+                break
+        return taken
+
+    def _queued(self, course: Course, done: tuple[int, ...]) -> int:
+        """Bytes of the whole gradients of layers that have gone back, the newest, as many as may wait; those of the ends wait to the last."""
+        found, size = 0, _ends(self.at_rest_fsdp, course.network, course.recipe.setup)
+        for place, segment in enumerate(course.row):
+            numel, _, gradient = _unit(self.at_rest_fsdp, course.network, course.recipe.setup, segment.part)
+            count = min(done[place], max(LEAST_UNIT - found, 0) // numel + 1) if numel else 0
+            found, size = found + count * numel, size + count * gradient
+        return size
+
+
+def _gathered(size: int) -> tuple[Line, ...]:
+    return (Line("gathered/layers", "parameter", size, plain("whole", whole=size), AHEAD, "formula"),) if size else ()
+
+
+@lru_cache(maxsize=4096)
+def _unit(layout: FsdpLayout, network: Network, setup: Setup, part: str) -> tuple[int, int, int]:
+    """(elements, bytes of weights, bytes of main gradients) of one layer of a piece of the network, whole; zeros for the ends."""
+    if part in ENDS:
+        return 0, 0, 0
+    members = [p for group in groups(network, setup, layout) if group.part == part for p in group.members]
+    return (
+        sum(p.numel for p in members), sum(p.numel * layout.weight(p).block_bytes for p in members),
+        sum(p.numel * layout.gradient_of(p).block_bytes for p in members if p.trainable),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def _ends(layout: FsdpLayout, network: Network, setup: Setup) -> int:
+    """Bytes of the whole main gradients of what belongs to no layer."""
+    return sum(
+        group.copies * p.numel * layout.gradient_of(p).block_bytes for group in groups(network, setup, layout) if group.part in ENDS for p in group.trained
+    )  # fmt: skip
+
+
+# -- lines -------------------------------------------------------------------------------------------------------------------
+@lru_cache(maxsize=1024)
+def _weights(layout: FsdpLayout, network: Network, setup: Setup) -> tuple[Line, ...]:
+    own = tuple(_parts(layout, network, setup, "weights", "parameter", "weight", lambda p: layout.weight(p).block_bytes, BUFFERS))
+    return (*own, *_whole_ends(layout, network, setup)) if layout.keeps_ends and "weight" in STRATEGIES[layout.strategy] else own
+
+
+@lru_cache(maxsize=1024)
+def _whole_ends(layout: FsdpLayout, network: Network, setup: Setup) -> tuple[Line, ...]:
+    """Weights of what belongs to no transformer layer, gathered."""
+    lines = []
+    for group in groups(network, setup, layout):
+        if group.part in ENDS:
+            for each, members in by_width(group.members, lambda p: layout.weight(p).block_bytes):
+                text = partial(divided_text, group, members, each, 1, 0)
+                lines.append(Line(f"gathered/{group.place}", "parameter", each * numel_of(group, members), text, ROOT))
+    return tuple(lines)
+
+
+@lru_cache(maxsize=1024)
+def _gradients(layout: FsdpLayout, network: Network, setup: Setup) -> tuple[Line, ...]:
+    return tuple(_parts(layout, network, setup, "gradients", "gradient", "gradient", lambda p: layout.gradient_of(p).block_bytes, BUFFERS))
+
+
+@lru_cache(maxsize=1024)
+def _wide(layout: FsdpLayout, network: Network, setup: Setup) -> tuple[Line, ...]:
+    def width(p: Parameter) -> int:
+        return layout.states_kept.master if layout.gradient_of(p) != FP32 else 0
+
+    return tuple(_parts(layout, network, setup, "wide gradients", "gradient", "main", width, WIDENED)) if layout.widens else ()
+
+
+@lru_cache(maxsize=1024)
+def _states(layout: FsdpLayout, network: Network, setup: Setup) -> tuple[Line, ...]:
+    moments = 2 * layout.states_kept.moment.block_bytes
+    return (
+        *_parts(layout, network, setup, "optimizer", "optimizer_state", "main", lambda p: moments, BUFFERS),
+        *_parts(layout, network, setup, "master", "optimizer_state", "main", lambda p: layout.states_kept.master, BUFFERS),
+    )
+
+
+def _parts(
+    layout: FsdpLayout, network: Network, setup: Setup, name: str, category: Category, kind: Kind, width: Callable[[Parameter], int], source: str
+) -> Iterator[Line]:
+    """So many bytes for each number, on one of the ranks that divide it."""
+    for group in groups(network, setup, layout):
+        for key, members in by_width(group.trained, lambda p: width(p) * 2**20 + layout.divides(kind, p)):
+            each, over = key >> 20, key % 2**20
+            exact = each * numel_of(group, members)
+            size = ceil_div(exact, over)
+            label = f"{name}/{group.place}" + ("/experts" if is_expert(members[0]) else "")
+            if size:
+                label += "/fp8" if kind == "weight" and each == 1 else ""
+                yield Line(label, category, size, partial(divided_text, group, members, each, over, size - exact // over), source)
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------------
+TYPES = {"fp32": FP32, "bf16": BF16, "fp16": FP16}
+
+
+def strategy_of(extra: Mapping[str, Any]) -> Strategy:
+    """What is divided; all where the job does not say. Raises Unsupported for unknown words, and for states over a further group of ranks."""
+    word = extra.get("data-parallel-sharding-strategy", "optim_grads_params")
+    if word not in STRATEGIES:
+        raise Unsupported("train.extra.data-parallel-sharding-strategy", f"{word!r} is not known; answered are {', '.join(STRATEGIES)}")
+    if extra.get("outer-dp-sharding-strategy", "no_shard") != "no_shard":
+        raise Unsupported("train.extra.outer-dp-sharding-strategy", "is answered as no_shard alone")
+    if extra.get("fsdp-double-buffer") or extra.get("nccl-ub"):
+        raise Unsupported("train.extra.fsdp-double-buffer", "is not answered yet; leave it out, and buffers are allocated when they are needed")
+    return cast("Strategy", word)
+
+
+def gradient_type(extra: Mapping[str, Any], stated: DType | None) -> DType | None:
+    """Type of the main gradients: as Megatron-FSDP's own setting says, else as the job does; None for that of the weights."""
+    word = extra.get("megatron-fsdp-main-grads-dtype")
+    return TYPES.get(str(word)) if word is not None else stated
+
+
+def main_bytes(extra: Mapping[str, Any]) -> int:
+    """Bytes of a main weight: in fp32 whatever the weights are, 0 where the weights are stepped themselves (`auto`)."""
+    kind = TYPES.get(str(extra.get("megatron-fsdp-main-params-dtype", "fp32")))
+    return 0 if kind is None else kind.block_bytes
