@@ -39,9 +39,9 @@ class Choices:
             self.warnings.append(text)
 
 
-_VERSION = re.compile(r"([A-Za-z][\w.-]*)[ =]+v?(\d+(?:\.\d+)*)")
+_VERSION = re.compile(r"([A-Za-z][\w.-]*?)[ =>~]+v?(\d+(?:\.\d+)*)")
 
 
 def versions(text: str | None) -> dict[str, tuple[int, ...]]:
-    """`transformers 4.48.1, trl 0.13.0` -> {"transformers": (4, 48, 1), "trl": (0, 13, 0)}."""
+    """`transformers 4.48.1, trl>=0.13` -> {"transformers": (4, 48, 1), "trl": (0, 13)}: of a range its lowest version."""
     return {name.casefold(): tuple(int(n) for n in number.split(".")) for name, number in _VERSION.findall(text or "")}

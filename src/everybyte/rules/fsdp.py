@@ -46,6 +46,8 @@ class Sharded(Layout, frozen=True):
     """Of the tensors that stand for a packed weight, how many are sharded; the others every rank has."""
     ignores_adapters: bool = False
     """Adapters are left out of the sharding."""
+    on_host: bool = False
+    """Shards, gradients and states live in host memory, where the optimizer runs."""
     unsharded: bool = False
     """Gradients of several micro-batches are accumulated whole, under no_sync, and shared in the last one's backward."""
 
@@ -76,8 +78,10 @@ class Sharded(Layout, frozen=True):
         return None
 
     def cast(self, course: Course, unit: UnitSize) -> int:
-        """Bytes of this rank's part of what is stored in another type than it is gathered in."""
+        """Bytes of this rank's part of what is stored in another type than it is gathered in, or on the host."""
         kind = course.recipe.setup.weights
+        if self.on_host:
+            return unit.gathered // self.degree
         trained = kind.nbytes(unit.trained)
         parts = ((self.stored, trained), (self.stored_frozen, unit.gathered - trained))
         return sum(size for stored, size in parts if stored not in (None, kind)) // self.degree
@@ -93,7 +97,7 @@ class Sharded(Layout, frozen=True):
         whole = segment.tally.weight_gradients.at(course.point)
         if self.units.of(segment.part) == ROOT:
             return whole if segment.keeps_gradients else 0
-        if course.recipe.gradients_live == "always":
+        if course.recipe.gradients_live == "always" or self.on_host:
             return 0
         unit = self.unit(course, index)
         if self.unsharded or not unit.trained or (self.ignores_adapters and course.recipe.setup.adapter is not None):
@@ -124,6 +128,8 @@ class FlatShards(Sharded, frozen=True):
     prefetches: bool = True
     """The next unit of backward is gathered before the one that runs is done; not where reentrant recomputation runs whole units again, whose first
     forward registers no hooks."""
+    prefetches_forward: bool = False
+    """The next unit of forward is gathered before the one that runs is done."""
     gathers_once: bool = False
     """Units stay gathered from forward to backward (SHARD_GRAD_OP)."""
     adapters_apart: bool = True
@@ -147,7 +153,7 @@ class FlatShards(Sharded, frozen=True):
                 flat.setdefault((group.part, group.copies, name), []).append((group, p))
             if kept:
                 found.append(group._replace(members=tuple(kept)))
-        for (part, copies, name), members in flat.items():
+        for (part, copies, name), members in ({} if self.on_host else flat).items():
             found.append(self._flat(part, copies, name, members, setup))
         return tuple(found)
 
@@ -177,6 +183,8 @@ class FlatShards(Sharded, frozen=True):
             found.append(_gathered("gathered/cast shard", self.cast(course, unit), FSDP1))
         elif moment != "forward":
             found += self._ahead(course, index, moment)
+        elif self.prefetches_forward and (behind := self.neighbour(course, index, 1)) is not None:
+            found.append(_gathered("gathered/next unit", self.unit(course, behind).gathered, FSDP1))
         if moment == "reduce":
             flat = course.row[index].tally.weight_gradients.at(course.point)
             found.append(Line("reduce/flat gradient", "gradient", flat, plain("g", g=flat), f"{FSDP1}: the views' gradients are joined", "formula"))
@@ -230,7 +238,15 @@ class RowShards(Sharded, frozen=True):
 
     def local(self, whole: tuple[Group, ...], setup: Setup) -> tuple[Group, ...]:
         """The same tensors with ceil(rows/D) rows."""
-        return tuple(g._replace(members=tuple(self._rows(p, setup) for p in g.members), letters=(*g.letters, ("D", self.degree))) for g in whole)
+        found = (g._replace(members=self._held(g.members, setup), letters=(*g.letters, ("D", self.degree))) for g in whole)
+        return tuple(g for g in found if g.members)
+
+    def _held(self, members: tuple[Parameter, ...], setup: Setup) -> tuple[Parameter, ...]:
+        """Of the members of a group, what the device holds all the time."""
+        if not self.on_host:
+            return tuple(self._rows(p, setup) for p in members)
+        rest = ((_bytes(p, sum(parameter_tensors(p, setup)[1:])) if p.packed else p) for p in members if p.packed or not self.shards(p))
+        return tuple(p for p in rest if p.numel)
 
     def _rows(self, p: Parameter, setup: Setup) -> Parameter:
         if not self.shards(p) or not p.dims:

@@ -45,9 +45,9 @@ def states_on_host(network: Network, recipe: Recipe) -> tuple[Recipe, tuple[Line
     plan = recipe.optimizer
     states = [size for n in trained_numels(network, recipe.setup) for size in plan.state_tensors((n,), recipe.setup.weights)]
     rows = (
-        _tensors("host/weights", "parameter", sizes, f"{TORCHAO}: p_host", pinned=True),
-        _tensors("host/gradients", "gradient", sizes, f"{TORCHAO}: p_host.grad", pinned=True),
-        _tensors("host/optimizer", "optimizer_state", states, f"{plan.rule.citation}; {TORCHAO}"),
+        tensors_on_host("host/weights", "parameter", sizes, f"{TORCHAO}: p_host", pinned=True),
+        tensors_on_host("host/gradients", "gradient", sizes, f"{TORCHAO}: p_host.grad", pinned=True),
+        tensors_on_host("host/optimizer", "optimizer_state", states, f"{plan.rule.citation}; {TORCHAO}"),
     )
     return replace(recipe, optimizer=replace(plan, name="sgd", impl="fused", state=None, master=None)), rows
 
@@ -55,14 +55,14 @@ def states_on_host(network: Network, recipe: Recipe) -> tuple[Recipe, tuple[Line
 def _flat(layout: ZeroFlat, network: Network, recipe: Recipe) -> Iterator[Line]:
     settings, group = layout.settings, layout.group(network, recipe)
     master, width, n, pinned = settings.master.block_bytes, recipe.setup.weights.block_bytes, group.partition, settings.pinned
-    yield _tensors("host/master", "optimizer_state", [master * n], f"{FLAT}: single_partition_of_fp32_groups", pinned=pinned)
-    yield _tensors("host/gradients", "gradient", [master * n], f"{FLAT}: gradient of the partition in the master's type", pinned=pinned)
+    yield tensors_on_host("host/master", "optimizer_state", [master * n], f"{FLAT}: single_partition_of_fp32_groups", pinned=pinned)
+    yield tensors_on_host("host/gradients", "gradient", [master * n], f"{FLAT}: gradient of the partition in the master's type", pinned=pinned)
     yield _states(recipe, layout, [n])
-    yield _tensors("host/weights", "parameter", [width * n], f"{FLAT}: param_buffer_of_bit16_for_cpu_offload_groups", pinned=pinned)
-    yield _tensors("host/largest gradient", "gradient", [width * group.largest], f"{FLAT}: temp_grad_buffer_for_cpu_offload", pinned=pinned)
+    yield tensors_on_host("host/weights", "parameter", [width * n], f"{FLAT}: param_buffer_of_bit16_for_cpu_offload_groups", pinned=pinned)
+    yield tensors_on_host("host/largest gradient", "gradient", [width * group.largest], f"{FLAT}: temp_grad_buffer_for_cpu_offload", pinned=pinned)
     if settings.accumulates:
         source = f"{FLAT} async_accumulate_grad_in_cpu_via_gpu: whole gradients of the parameters in the partition"
-        yield _tensors("host/accumulated gradients", "gradient", [width * numel for numel in group.own], source, pinned=pinned)
+        yield tensors_on_host("host/accumulated gradients", "gradient", [width * numel for numel in group.own], source, pinned=pinned)
 
 
 def _cut_states(layout: ZeroCut, network: Network, recipe: Recipe) -> Iterator[Line]:
@@ -71,15 +71,15 @@ def _cut_states(layout: ZeroCut, network: Network, recipe: Recipe) -> Iterator[L
     master, pinned = settings.master.block_bytes, settings.pinned
     away = share.sub_groups[len(layout.stepped(network, recipe)) :]
     if settings.optimizer == "cpu":
-        yield _tensors("host/master", "optimizer_state", [master * n for n in away], f"{CUT}: fp32_partitioned_groups_flat")
-        yield _tensors("host/gradients", "gradient", [master * n for n in away], f"{CUT}: gradients in the master's type, by sub-group", pinned=pinned)
+        yield tensors_on_host("host/master", "optimizer_state", [master * n for n in away], f"{CUT}: fp32_partitioned_groups_flat")
+        yield tensors_on_host("host/gradients", "gradient", [master * n for n in away], f"{CUT}: gradients in the master's type, by sub-group", pinned=pinned)
         yield _states(recipe, layout, away)
     else:
         buffers, largest = settings.optimizer_buffers, max(away, default=0)
         text = plain("buffers·e·S", buffers=buffers, e=master, S=largest)
         yield Line("host/optimizer swap buffers", "optimizer_state", buffers * master * largest, text, f"{SWAP}; of the largest sub-group", "formula")
     kind = settings.accumulation or recipe.setup.weights
-    yield _tensors("host/gradients flat", "gradient", [kind.block_bytes * share.numel], f"{CUT}: grad_partitions_flat_buffer", pinned=pinned)
+    yield tensors_on_host("host/gradients flat", "gradient", [kind.block_bytes * share.numel], f"{CUT}: grad_partitions_flat_buffer", pinned=pinned)
 
 
 def _cut_params(layout: ZeroCut, network: Network, recipe: Recipe) -> Iterator[Line]:
@@ -90,29 +90,29 @@ def _cut_params(layout: ZeroCut, network: Network, recipe: Recipe) -> Iterator[L
         part = piece.dtype.nbytes(ceil_div(piece.numel, settings.degree))
         own[piece.trained] += [part] * piece.copies
     if settings.params == "cpu":
-        yield _tensors("host/weights", "parameter", [width * share.numel], f"{CUT}: param_groups_fp16_flat_cpu_memory", pinned=True)
-        yield _tensors("host/frozen weights", "parameter", own[False], f"{CUT}: a tensor for each parameter", pinned=settings.pinned)
+        yield tensors_on_host("host/weights", "parameter", [width * share.numel], f"{CUT}: param_groups_fp16_flat_cpu_memory", pinned=True)
+        yield tensors_on_host("host/frozen weights", "parameter", own[False], f"{CUT}: a tensor for each parameter", pinned=settings.pinned)
         if settings.pinned:
             source = f"{CUT}: pinned blocks in which the trained parameters were before they moved into the flat tensor; the allocator keeps them"
-            yield _tensors("host/cached blocks", "unknown", own[True], source, pinned=True)
+            yield tensors_on_host("host/cached blocks", "unknown", own[True], source, pinned=True)
         return
     held = min(share.numel, settings.max_in_cpu)
-    yield _tensors("host/weights", "parameter", [width * held], f"{CUT}: at most max_in_cpu numbers stay in memory", pinned=True)
+    yield tensors_on_host("host/weights", "parameter", [width * held], f"{CUT}: at most max_in_cpu numbers stay in memory", pinned=True)
     count, size = settings.param_buffers, settings.param_buffer
     text = plain("buffers·e·B", buffers=count, e=width, B=size)
     yield Line("host/parameter swap buffers", "parameter", count * width * size, text, SWAP, "formula")
     if held < share.numel:
-        yield _tensors("host/sub-group buffer", "parameter", [width * share.sub_group], f"{SWAP}: reserve_partitioned_swap_space")
+        yield tensors_on_host("host/sub-group buffer", "parameter", [width * share.sub_group], f"{SWAP}: reserve_partitioned_swap_space")
 
 
 def _states(recipe: Recipe, layout: Zero, numels: Iterable[int]) -> Line:
     """DeepSpeedCPUAdam makes its states in ordinary memory."""
     plan, master = recipe.optimizer, layout.settings.master
     sizes = [size for n in numels for size in plan.state_tensors((n,), master, "partition")]
-    return _tensors("host/optimizer", "optimizer_state", sizes, f"{plan.rule.citation}; deepspeed ops/adam/cpu_adam.py")
+    return tensors_on_host("host/optimizer", "optimizer_state", sizes, f"{plan.rule.citation}; deepspeed ops/adam/cpu_adam.py")
 
 
-def _tensors(name: str, category: Category, sizes: Iterable[int], source: str, *, pinned: bool = False) -> Line:
+def tensors_on_host(name: str, category: Category, sizes: Iterable[int], source: str, *, pinned: bool = False) -> Line:
     """Tensors in host memory: pinned ones are as large as the next power of two."""
     exact = [size for size in sizes if size]
     total = sum(1 << (size - 1).bit_length() for size in exact) if pinned else sum(exact)

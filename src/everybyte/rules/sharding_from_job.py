@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec.structs import replace
 
-from everybyte.basics.dtypes import FP32, DType, dtype
 from everybyte.basics.errors import Unsupported
 from everybyte.basics.origin import default_of
 from everybyte.job import Hardware, Train
@@ -16,19 +13,13 @@ from everybyte.rules.adapted import adapted
 from everybyte.rules.choices import Choices
 from everybyte.rules.ddp import Replicated
 from everybyte.rules.from_job import refuse_offload
-from everybyte.rules.fsdp import FlatShards, RowShards, Sharded
+from everybyte.rules.fsdp_from_job import FLAT, ROWS, fully_sharded
 from everybyte.rules.layout import WHOLE, Layout
 from everybyte.rules.mesh import Mesh, mesh_of
 from everybyte.rules.offload import host_lines, states_on_host
 from everybyte.rules.recipe import Recipe
 from everybyte.rules.spread import Spread
 from everybyte.rules.zero_from_job import STAGES, zero_of
-
-SHARDED_TENSORS = {"gptq": 2}
-"""Of a packed weight's tensors, how many are parameters that FSDP shards: fms-acceleration's autogptq_utils.py makes qweight and qzeros
-parameters, scales and g_idx stay with every rank; of bitsandbytes' formats the packed numbers alone."""
-FLAT = ("fsdp1", "fsdp1-grad-op")
-ROWS = ("fsdp2", "fsdp2-no-reshard", "hsdp")
 
 
 def over_several(train: Train, hardware: Hardware | None, network: Network, recipe: Recipe, framework: str, choices: Choices) -> Spread:
@@ -40,7 +31,7 @@ def over_several(train: Train, hardware: Hardware | None, network: Network, reci
     for axis in ("tp", "pp", "ep", "etp"):
         if (size := getattr(mesh, axis)) > 1:
             raise Unsupported(f"train.mesh.{axis}", f"{size}: {framework} is answered with data parallel alone; megatron and torchtitan know this axis")
-    if sharding not in STAGES and not _steps_on_host(train, mesh):
+    if sharding not in (*STAGES, *FLAT, *ROWS) and not _steps_on_host(train, mesh):
         refuse_offload(train)
     return replace(_laid_out(train, sharding, mesh, network, _shorter(recipe, mesh), framework, choices), mesh=mesh)
 
@@ -57,7 +48,7 @@ def _laid_out(train: Train, sharding: str, mesh: Mesh, network: Network, recipe:
         recipe, zero = zero_of(train, mesh, network, recipe, framework, choices)
         return Spread(recipe, zero, mesh.gpus, host=host_lines(zero, adapted(network, recipe.setup), recipe))
     if sharding in (*FLAT, *ROWS):
-        return _fully_sharded(train, sharding, mesh, network, recipe, framework, choices)
+        return fully_sharded(train, sharding, mesh, network, recipe, choices)
     raise Unsupported("train.sharding", f"{sharding!r} is not answered for {framework} yet; none, ddp, {', '.join((*STAGES, *FLAT, *ROWS))} are")
 
 
@@ -76,36 +67,3 @@ def _shorter(recipe: Recipe, mesh: Mesh) -> Recipe:
 
 def _replicated(train: Train) -> Layout:
     return Replicated(views=bool((train.extra or {}).get("gradient_as_bucket_view")))
-
-
-def _fully_sharded(train: Train, sharding: str, mesh: Mesh, network: Network, recipe: Recipe, framework: str, choices: Choices) -> Spread:
-    setup, extra = recipe.setup, train.extra or {}
-    stored, frozen = _stored(recipe)
-    if setup.compute is not None:
-        # weights are gathered in the type of the mixed precision policy, whatever the shards are
-        setup = replace(setup, weights=setup.compute)
-    packed = setup.packed.format if setup.packed is not None else ""
-    ignores = bool(extra.get("ignored_modules"))
-    accumulates = recipe.gradients_live == "always"
-    shared: dict[str, Any] = {
-        "degree": mesh.shards, "stored": stored, "stored_frozen": frozen, "packed_tensors": SHARDED_TENSORS.get(packed, 1), "ignores_adapters": ignores,
-        "unsharded": accumulates,
-    }  # fmt: skip
-    recipe = replace(recipe, setup=setup, stream=setup.weights)
-    if sharding in FLAT:
-        reentrant = recipe.recompute.mode == "reentrant"
-        trains_base = setup.adapter is None
-        layout: Sharded = FlatShards(**shared, prefetches=not reentrant, gathers_once=sharding == "fsdp1-grad-op", holds_inputs=reentrant and not trains_base)
-        choices.assume("FSDP1 wraps each block (transformer based policy) with use_orig_params: the shared gradient stays until the next forward")
-        return Spread(replace(recipe, gradients_between=True), layout, mesh.gpus)
-    reduce = dtype(str(train.dtypes.reduce), "train.dtypes.reduce") if train.dtypes is not None and train.dtypes.reduce not in (None, "none") else None
-    return Spread(recipe, RowShards(**shared, reduce=reduce, reshards=sharding != "fsdp2-no-reshard"), mesh.gpus)
-
-
-def _stored(recipe: Recipe) -> tuple[DType | None, DType | None]:
-    """(type of trained shards, type of frozen shards): accelerate turns trained ones into fp32 wherever a mixed precision policy is set
-    (accelerator.py, after the wrapping); None: as the layers compute."""
-    setup = recipe.setup
-    if setup.compute is None:
-        return None, None
-    return FP32, FP32 if setup.weights == FP32 else None

@@ -18,7 +18,7 @@ from everybyte.rules.choices import Choices
 from everybyte.rules.ddp import Replicated
 from everybyte.rules.from_job import refuse_offload
 from everybyte.rules.fsdp import FlatShards, RowShards
-from everybyte.rules.mesh import mesh_of
+from everybyte.rules.mesh import Mesh, mesh_of
 from everybyte.rules.recipe import Recipe
 from everybyte.rules.spread import Spread
 from everybyte.rules.static import Trained
@@ -65,13 +65,13 @@ def spread_of(job: Job, network: Network, recipe: Recipe, release: Release, choi
     if recipe.setup.packed is not None:
         raise BadInput("train.quantization", "LitGPT's scripts refuse quantization on several GPUs: leave it out, or say hardware.gpus: 1")
     if sharding in ("none", "ddp"):
-        return Spread(recipe, Replicated(), mesh.gpus)
+        return Spread(recipe, Replicated(), mesh.gpus, mesh)
     if sharding not in ("fsdp1", "fsdp2"):
         raise Unsupported("train.sharding", f"{sharding!r} is not answered for LitGPT; none, ddp, fsdp1 and fsdp2 are")
     unsharded = recipe.gradients_live == "always"
     if sharding == "fsdp2":
-        return Spread(recipe, RowShards(degree=mesh.shards, unsharded=unsharded), mesh.gpus)
-    return _flat(recipe, mesh.shards, unsharded, mesh.gpus)
+        return Spread(recipe, RowShards(degree=mesh.shards, unsharded=unsharded), mesh.gpus, mesh)
+    return _flat(recipe, mesh, unsharded)
 
 
 def micro_batches(found: Spread, release: Release, choices: Choices) -> tuple[Recipe, ...]:
@@ -87,12 +87,12 @@ def micro_batches(found: Spread, release: Release, choices: Choices) -> tuple[Re
     return replace(recipe, gradients_live="backward"), later
 
 
-def _flat(recipe: Recipe, degree: int, unsharded: bool, gpus: int) -> Spread:
+def _flat(recipe: Recipe, mesh: Mesh, unsharded: bool) -> Spread:
     """Fabric's no_backward_sync is FSDP's no_sync (lightning/fabric/strategies/fsdp.py _FSDPBackwardSyncControl): whole gradients are accumulated."""
     setup, adapter = recipe.setup, recipe.setup.adapter
     if adapter is not None and adapter.kind != LORA:
         raise Unsupported("train.adapter.kind", f"{adapter.kind!r} on several GPUs is not answered for LitGPT; {LORA} and full training are")
-    layout = FabricShards(degree=degree, unsharded=unsharded, adapters_apart=False, stepped=setup.trainable)
+    layout = FabricShards(degree=mesh.shards, unsharded=unsharded, adapters_apart=False, stepped=setup.trainable)
     if adapter is not None:
         setup = replace(setup, trainable=("*",), frozen=() if "head" in adapter.targets else ROOT)
-    return Spread(replace(recipe, setup=setup, gradients_between=True), layout, gpus)
+    return Spread(replace(recipe, setup=setup, gradients_between=True), layout, mesh.gpus, mesh)

@@ -15,10 +15,11 @@ from everybyte.job import InlineModel, Job, Train
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Adapter, Kernels, Packed, Setup
 from everybyte.ledger.build import Line, plain
-from everybyte.rules.account import Account, Device, Rank
+from everybyte.rules.account import Account, Device
 from everybyte.rules.choices import Choices
 from everybyte.rules.from_job import Defaults, batch_of, kernels_of, optimizer_of, packed_of, precision_of, recompute_of
 from everybyte.rules.recipe import Recipe
+from everybyte.rules.spread import rank_of
 from everybyte.rules.training import training
 
 ROLES = {
@@ -57,7 +58,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
         extra.append(Line("gradients/embedding", "gradient", size, text, STABLE_SOURCE))
     bills = [training(form, one, device.compute_capability, tuple(extra), found.layout) for one in micro_batches(found, release, choices)]
     bill = max(bills, key=lambda bill: max(bill.totals().values())) if len(bills) > 1 else bills[0]
-    return Account((Rank(bill, found.label, found.gpus),), choices, bill.trained_params)
+    return Account((rank_of(bill, found, job, device),), choices, bill.trained_params)
 
 
 def _refuse(job: Job) -> None:
