@@ -26,6 +26,7 @@ from everybyte.models.count import parameter_count
 from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.choices import Choices
 from everybyte.rules.mesh import Mesh, mesh_of
+from everybyte.rules.nccl import beside_allocator
 from everybyte.rules.optimizer import OptimizerPlan
 from everybyte.rules.recipe import Recipe
 from everybyte.rules.schedules import Plan, plan_of, with_hyphens
@@ -57,10 +58,11 @@ def account(job: Job, network: Network, device: Device) -> Account:
         device.compute_capability, plan, _deferred(extra, plan),
     )  # fmt: skip
     stages = (_only(network),) if plan is None else stages_of(train, network, plan)
+    outside = beside_allocator(job, mesh, "megatron", device, experts=bool(network.experts), tied=network.tied)
     ranks = []
     for stage in stages:
         beside = (*_workspaces(extra, style, network, device, found), *_buffers(run, stage, found))
-        ranks.append(Rank(bill_of(run, stage, beside), _label(stage, mesh), mesh.gpus // mesh.pp, stage.index))
+        ranks.append(Rank(bill_of(run, stage, beside), _label(stage, mesh), mesh.gpus // mesh.pp, stage.index, outside))
     if network.experts:
         choices.assume("routing is balanced: every expert gets the same number of tokens")
     return Account(tuple(ranks), choices, parameter_count(network))
