@@ -14,6 +14,7 @@ from everybyte.report.columns import Cell, columns, wrap
 from everybyte.report.sums import Group, by_category, needed, places
 from everybyte.report.words import CATEGORY_STYLE, COUNTS, FIGURE_MEANING, TORCH_FIGURES, amount, count, short_size, spoken
 
+AXES = ("tp", "cp", "ulysses", "pp", "ep", "etp", "dp_replicate", "dp_shard")
 MOST_PLACES = 3
 MOST_LINES = 6
 """Assumptions, warnings and ranks beyond these are counted, not listed, so that the screen stays one screen."""
@@ -69,6 +70,8 @@ def _settings(job: dict[str, Any]) -> Iterator[str]:
                 yield f"{key} {word}" if key == "recompute" else str(word) + (f" r={value['rank']}" if isinstance(value, dict) and value.get("rank") else "")
         if train.get("attention"):
             yield str(train["attention"])
+        if train.get("sharding") not in (None, "none"):
+            yield str(train["sharding"])
     elif serve:
         yield str(serve.get("engine", "serving"))
         weights = serve.get("weights")
@@ -78,7 +81,15 @@ def _settings(job: dict[str, Any]) -> Iterator[str]:
             yield f"{serve.get('sequences', 1):,} × {serve['context']:,} tokens"
     gpus = job.get("hardware", {}).get("gpus", 1)
     if gpus > 1:
-        yield f"{gpus} GPUs"
+        yield f"{gpus:,} GPUs"
+        yield from _axes((train or {}).get("mesh") or {})
+
+
+def _axes(mesh: dict[str, Any]) -> Iterator[str]:
+    """`tp 8 × pp 16 × dp_shard 16`: the axes that are wider than one rank."""
+    wide = [f"{name} {mesh[name]}" for name in AXES if mesh.get(name, 1) > 1]
+    if wide:
+        yield " × ".join(wide)
 
 
 def verdict(answer: Answer, unit: str) -> Text:
