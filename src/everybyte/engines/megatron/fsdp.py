@@ -21,7 +21,7 @@ from everybyte.ledger.build import Line, plain
 from everybyte.ledger.entry import Category
 from everybyte.rules.layout import Moment
 from everybyte.rules.recipe import Recipe
-from everybyte.rules.static import groups
+from everybyte.rules.static import Group, groups
 from everybyte.rules.step import Course
 
 Strategy = Literal["no_shard", "optim", "optim_grads", "optim_grads_params"]
@@ -38,7 +38,11 @@ ROOT = f"{FOLDER}/param_and_grad_buffer.py AllGatherPipeline.reset: what belongs
 AHEAD = f"{FOLDER}/megatron_fsdp.py suggested_AG_prefetch_size, suggested_RS_queue_capacity"
 LEAST_UNIT = 1_000_000_000
 """Elements whose gradients may wait at least; half as many are gathered ahead."""
-ENDS = ("embed", "head", "final_layernorm")
+
+
+def is_end(group: Group) -> bool:
+    """Whether parameters belong to no transformer layer: the embedding, the last norm, the head."""
+    return group.part in ("embed", "head") or group.place.endswith("/final_layernorm")
 
 
 class FsdpLayout(MegatronLayout, frozen=True):
@@ -137,9 +141,7 @@ def _gathered(size: int) -> tuple[Line, ...]:
 @lru_cache(maxsize=4096)
 def _unit(layout: FsdpLayout, network: Network, setup: Setup, part: str) -> tuple[int, int, int]:
     """(elements, bytes of weights, bytes of main gradients) of one layer of a piece of the network, whole; zeros for the ends."""
-    if part in ENDS:
-        return 0, 0, 0
-    members = [p for group in groups(network, setup, layout) if group.part == part for p in group.members]
+    members = [p for group in groups(network, setup, layout) if group.part == part and not is_end(group) for p in group.members]
     return (
         sum(p.numel for p in members), sum(p.numel * layout.weight(p).block_bytes for p in members),
         sum(p.numel * layout.gradient_of(p).block_bytes for p in members if p.trainable),
@@ -150,7 +152,7 @@ def _unit(layout: FsdpLayout, network: Network, setup: Setup, part: str) -> tupl
 def _ends(layout: FsdpLayout, network: Network, setup: Setup) -> int:
     """Bytes of the whole main gradients of what belongs to no layer."""
     return sum(
-        group.copies * p.numel * layout.gradient_of(p).block_bytes for group in groups(network, setup, layout) if group.part in ENDS for p in group.trained
+        group.copies * p.numel * layout.gradient_of(p).block_bytes for group in groups(network, setup, layout) if is_end(group) for p in group.trained
     )  # fmt: skip
 
 
@@ -166,7 +168,7 @@ def _whole_ends(layout: FsdpLayout, network: Network, setup: Setup) -> tuple[Lin
     """Weights of what belongs to no transformer layer, gathered."""
     lines = []
     for group in groups(network, setup, layout):
-        if group.part in ENDS:
+        if is_end(group):
             for each, members in by_width(group.members, lambda p: layout.weight(p).block_bytes):
                 text = partial(divided_text, group, members, each, 1, 0)
                 lines.append(Line(f"gathered/{group.place}", "parameter", each * numel_of(group, members), text, ROOT))

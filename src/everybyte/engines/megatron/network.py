@@ -48,7 +48,7 @@ def stage_plan(network: Network, stage: Stage, split: Split, style: Style, vocab
     head = loss(vocab, split, style, tied=network.tied and both, reads_kept=bool(stage.mtp)) if last else None
     local = Network(
         network.name, "megatron", network.hidden, vocab, tuple(run for chunk in order for run in by_chunk[chunk]), stem, None, head, tied=network.tied and both,
-        head_dims=dims, dtype=network.dtype, max_positions=network.max_positions, experts=network.experts, top_k=network.top_k, mtp=stage.mtp,
+        head_dims=dims, dtype=network.dtype, max_positions=network.max_positions, experts=network.experts, top_k=network.top_k, mtp=min(stage.mtp, 1),
     )  # fmt: skip
     ends = [("embed",) if chunk == stage.embedding else () for chunk in range(len(by_chunk))]
     tails = [("head",) if chunk == stage.head else () for chunk in range(len(by_chunk))]
@@ -66,8 +66,7 @@ def _chunk(network: Network, stage: Stage, chunk: int, split: Split, style: Styl
     inner = prediction_of(network)
     if chunk == stage.mtp_chunk and inner:
         layers = tuple(TransformerLayer(one, split, style) for one in inner)
-        blocks, depths = (1, stage.mtp) if style.mtp_repeated else (stage.mtp, 1)
-        runs.append(Run("mtp.layers", 0, blocks, Prediction(layers, vocab, depths), dims))
+        runs.append(Run("mtp", -1, 1, Prediction(layers, vocab, stage.mtp, style.mtp_repeated), dims))
     return runs
 
 

@@ -12,18 +12,20 @@ from everybyte.layers.tape import Made, Tape, Value
 
 
 class Prediction(Record, frozen=True):
-    """A block: the next token's embedding beside the hidden states, a projection, a transformer layer or several of a hybrid model, a norm, and the
-    loss of what it predicts. `depths` above 1: one block that predicts so many tokens, one after the other (mtp_use_repeated_layer)."""
+    """All blocks: in each the next token's embedding beside the hidden states, a projection, a transformer layer or several of a hybrid model, a norm,
+    and the loss of what it predicts. `shared`: one block that runs once for every depth (mtp_use_repeated_layer)."""
 
     layers: tuple[TransformerLayer, ...]
     vocab: int
-    depths: int = 1
+    depths: int
+    shared: bool
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n/t, h) -> the same hidden states, which carry the losses' gradients on (MTPLossAutoScaler)."""
         style, hidden = self.layers[0].style, x
-        for _ in range(self.depths):
-            hidden = self._deeper(t, hidden)
+        for depth in range(self.depths):
+            with t.scope("0" if self.shared else str(depth)):
+                hidden = self._deeper(t, hidden)
             loss = cross_entropy(t, logits_of(t, hidden, self.vocab, self.layers[0].split, style, tied=True), style)
             carried = Value(x.storage, x.dims, x.dtype, grad=True)
             t.step("add loss", (x, loss), (carried,), made=[Made(x, None), Made(loss, Size.of(loss.dims, loss.dtype))])
