@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
 
-from everybyte.basics.dtypes import INT8, DType
+from everybyte.basics.dtypes import DType
 from everybyte.basics.units import ceil_div
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Setup
 from everybyte.layers.size import Dim
 from everybyte.layers.tape import Parameter
 from everybyte.ledger.build import Line, plain
-from everybyte.rules.layout import WHOLE, Layout, Moment
-from everybyte.rules.static import Group, groups, parameter_tensors
-from everybyte.rules.units import ROOT, Units, UnitSize, unit_sizes
+from everybyte.rules.layout import WHOLE, Moment
+from everybyte.rules.sharded import Sharded, row_of_bytes
+from everybyte.rules.static import Group, parameter_tensors
+from everybyte.rules.units import ROOT, UnitSize, unit_sizes
 
 if TYPE_CHECKING:
     from everybyte.rules.events import Script
@@ -33,97 +34,10 @@ HELD = (
 )
 
 
-class Sharded(Layout, frozen=True):
-    """What both forms have in common. `degree` ranks share each tensor."""
-
-    degree: int = 1
-    stored: DType | None = None
-    """Type of the shards of trained weights; None: the type in which layers compute."""
-    stored_frozen: DType | None = None
-    """The same for weights that are not trained."""
-    units: Units = Units()
-    packed_tensors: int = 1
-    """Of the tensors that stand for a packed weight, how many are sharded; the others every rank has."""
-    ignores_adapters: bool = False
-    """Adapters are left out of the sharding."""
-    on_host: bool = False
-    """Shards, gradients and states live in host memory, where the optimizer runs."""
-    unsharded: bool = False
-    """Gradients of several micro-batches are accumulated whole, under no_sync, and shared in the last one's backward."""
-
-    by_unit: ClassVar[bool] = True
-
-    def shards(self, parameter: Parameter) -> bool:
-        """Whether the ranks share a parameter."""
-        return not (parameter.buffer or (parameter.adapter and self.ignores_adapters))
-
-    def sizes(self, network: Network, setup: Setup) -> dict[str, UnitSize]:
-        """The units, whole."""
-        return unit_sizes(network, setup, self.units, self.packed_tensors, self.ignores_adapters)
-
-    def unit(self, course: Course, index: int) -> UnitSize:
-        """The unit that runs as segment `index`; nothing where it is the root, which is counted apart."""
-        name = self.units.of(course.row[index].part) if 0 <= index < len(course.row) else ROOT
-        return UnitSize(0, 0, 0) if name == ROOT else self.sizes(course.network, course.recipe.setup).get(name, UnitSize(0, 0, 0))
-
-    def neighbour(self, course: Course, index: int, step: int) -> int | None:
-        """The segment of the unit that comes before (-1) or behind (1) a copy of segment `index`, other than the root."""
-        if course.row[index].copies > 1:
-            return index
-        index += step
-        while 0 <= index < len(course.row):
-            if self.unit(course, index).gathered:
-                return index
-            index += step
-        return None
-
-    def cast(self, course: Course, unit: UnitSize) -> int:
-        """Bytes of this rank's part of what is stored in another type than it is gathered in, or on the host."""
-        kind = course.recipe.setup.weights
-        if self.on_host:
-            return unit.gathered // self.degree
-        trained = kind.nbytes(unit.trained)
-        parts = ((self.stored, trained), (self.stored_frozen, unit.gathered - trained))
-        return sum(size for stored, size in parts if stored not in (None, kind)) // self.degree
-
-    def root(self, course: Course) -> UnitSize:
-        """The root unit."""
-        return self.sizes(course.network, course.recipe.setup).get(ROOT, UnitSize(0, 0, 0))
-
-    def gradient_left(self, course: Course, index: int) -> int:
-        """The root's gradients stay whole until backward ends, those of other units under no_sync; else this rank's share stays, unless an earlier
-        micro-batch made its place."""
-        segment = course.row[index]
-        whole = segment.tally.weight_gradients.at(course.point)
-        if self.units.of(segment.part) == ROOT:
-            return whole if segment.keeps_gradients else 0
-        if course.recipe.gradients_live == "always" or self.on_host:
-            return 0
-        unit = self.unit(course, index)
-        if self.unsharded or not unit.trained or (self.ignores_adapters and course.recipe.setup.adapter is not None):
-            return whole
-        return (self.stored or course.recipe.setup.weights).nbytes(ceil_div(unit.trained, self.degree))
-
-    def lives(self, recipe: Recipe) -> GradientsLive:
-        """Gradients of a unit live together until its backward is done."""
-        return "backward"
-
-    def accumulated(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
-        """Whole gradients where no_sync keeps them."""
-        return WHOLE.gradients(network, recipe) if self.unsharded else self.gradients(network, recipe)
-
-    def own(self, parameter: Parameter, setup: Setup) -> Parameter:
-        """A parameter in the type in which it is stored."""
-        stored = self.stored if parameter.trainable else self.stored_frozen
-        return parameter if stored is None or parameter.adapter or parameter.packed or parameter.buffer else replace(parameter, dtype=stored)
-
-    def tensors(self, network: Network, setup: Setup) -> tuple[Parameter, ...]:
-        """The shards, unit after unit."""
-        return tuple(p for g in groups(network, setup, self) for _ in range(g.copies) for p in g.members for _ in range(p.count))
-
-
 class FlatShards(Sharded, frozen=True):
     """FSDP1: the weights of a unit lie in one flat tensor, padded to a multiple of the ranks; adapters that peft wraps are units of their own."""
+
+    source: ClassVar[str] = FSDP1
 
     prefetches: bool = True
     """The next unit of backward is gathered before the one that runs is done; not where reentrant recomputation runs whole units again, whose first
@@ -148,7 +62,7 @@ class FlatShards(Sharded, frozen=True):
                     kept.append(p)
                     continue
                 if p.packed:
-                    kept += [_bytes(p, size) for size in parameter_tensors(p, setup)[self.packed_tensors :]]
+                    kept += [row_of_bytes(p, size) for size in parameter_tensors(p, setup)[self.packed_tensors :]]
                 name = "adapters" if p.adapter else ("packed" if p.packed else ("" if p.trainable else "frozen"))
                 flat.setdefault((group.part, group.copies, name), []).append((group, p))
             if kept:
@@ -161,7 +75,7 @@ class FlatShards(Sharded, frozen=True):
         first = self.own(members[0][1], setup)
         if first.packed:
             numel = sum(p.count * sum(parameter_tensors(p, setup)[: self.packed_tensors]) for _, p in members)
-            first = replace(first, dtype=INT8, packed=False)
+            first = row_of_bytes(first, numel)
         else:
             numel = sum(p.numel for _, p in members)
         share = ceil_div(numel, self.degree)
@@ -174,23 +88,22 @@ class FlatShards(Sharded, frozen=True):
         """SHARD_GRAD_OP frees units after backward alone."""
         return self.unit(course, index).gathered if self.gathers_once else 0
 
-    def beside(self, course: Course, index: int, moment: Moment) -> tuple[Line, ...]:
+    def holds(self, course: Course, index: int, moment: Moment) -> list[tuple[str, int]]:
         """The root, whole for the whole step; the unit that runs, whole; in backward the next one, where it is fetched ahead. When the gradients
         of a unit are done they are joined in one flat tensor before they are shared."""
-        unit, root = self.unit(course, index), self.root(course).gathered
-        found = [_gathered("unsharded/root", root, FSDP1), _gathered(f"gathered/{course.row[index].label}", unit.gathered, FSDP1)]
+        unit = self.unit(course, index)
+        found = [("unsharded/root", self.root(course).gathered), (f"gathered/{course.row[index].label}", unit.gathered)]
         if moment == "gather":
-            found.append(_gathered("gathered/cast shard", self.cast(course, unit), FSDP1))
+            found.append(("gathered/cast shard", self.cast(course, unit)))
         elif moment != "forward":
             found += self._ahead(course, index, moment)
         elif self.prefetches_forward and (behind := self.neighbour(course, index, 1)) is not None:
-            found.append(_gathered("gathered/next unit", self.unit(course, behind).gathered, FSDP1))
+            found.append(("gathered/next unit", self.unit(course, behind).gathered))
         if moment == "reduce":
-            flat = course.row[index].tally.weight_gradients.at(course.point)
-            found.append(Line("reduce/flat gradient", "gradient", flat, plain("g", g=flat), f"{FSDP1}: the views' gradients are joined", "formula"))
-        return tuple(line for line in found if line.bytes)
+            found.append(("reduce/flat gradient", course.row[index].tally.weight_gradients.at(course.point)))
+        return found
 
-    def _ahead(self, course: Course, index: int, moment: Moment) -> list[Line]:
+    def _ahead(self, course: Course, index: int, moment: Moment) -> list[tuple[str, int]]:
         """The unit that backward needs next. Adapters that are units of their own lie between two blocks: the first of a block, whose backward comes
         late, fetches the block before."""
         ahead = self.neighbour(course, index, -1)
@@ -198,8 +111,8 @@ class FlatShards(Sharded, frozen=True):
         if ahead is None or not self.prefetches or self.gathers_once or (late and moment != "reduce"):
             return []
         unit = self.unit(course, ahead)
-        found = [_gathered("gathered/next unit", unit.gathered, FSDP1)]
-        return found if moment != "regather" else [*found, _gathered("gathered/cast shard", self.cast(course, unit), FSDP1)]
+        found = [("gathered/next unit", unit.gathered)]
+        return found if moment != "regather" else [*found, ("gathered/cast shard", self.cast(course, unit))]
 
     def left(self, course: Course, done: tuple[int, ...]) -> tuple[Line, ...]:
         """Under `holds_inputs`, the inputs of the layers that have gone back and their gradients, but for the gradient that the layer which runs
@@ -220,6 +133,8 @@ class FlatShards(Sharded, frozen=True):
 
 class RowShards(Sharded, frozen=True):
     """FSDP2 (fully_shard): each tensor is cut along its first dimension, the last rank's part padded to the size of the others."""
+
+    source: ClassVar[str] = FSDP2
 
     reduce: DType | None = None
     """Type in which gradients are summed; None: that in which they are made."""
@@ -245,7 +160,7 @@ class RowShards(Sharded, frozen=True):
         """Of the members of a group, what the device holds all the time."""
         if not self.on_host:
             return tuple(self._rows(p, setup) for p in members)
-        rest = ((_bytes(p, sum(parameter_tensors(p, setup)[1:])) if p.packed else p) for p in members if p.packed or not self.shards(p))
+        rest = ((row_of_bytes(p, sum(parameter_tensors(p, setup)[1:])) if p.packed else p) for p in members if p.packed or not self.shards(p))
         return tuple(p for p in rest if p.numel)
 
     def _rows(self, p: Parameter, setup: Setup) -> Parameter:
@@ -253,7 +168,7 @@ class RowShards(Sharded, frozen=True):
             return p
         if p.packed:
             first, *rest = parameter_tensors(p, setup)
-            return _bytes(p, ceil_div(first, self.degree) + sum(rest))
+            return row_of_bytes(p, ceil_div(first, self.degree) + sum(rest))
         ways = self.ways(p)
         # experts are cut along their own rows where there are more ranks than experts
         axis = 1 if ways > p.dims[0].size and EXPERTS in f".{p.name}" else 0
@@ -289,38 +204,34 @@ class RowShards(Sharded, frozen=True):
         names = [self.units.of(segment.part) for segment in course.row]
         return max((i for i, name in enumerate(names) if name != ROOT and name not in self.units.apart), default=-1)
 
-    def beside(self, course: Course, index: int, moment: Moment) -> tuple[Line, ...]:
+    def holds(self, course: Course, index: int, moment: Moment) -> list[tuple[str, int]]:
         """The root, whole until its gradients are shared at the end of backward, and what FSDPParamGroup holds of the units around a layer."""
-        reduces_root = moment == "reduce" and index == 0 and self.units.of(course.row[0].part) == ROOT
-        found = [] if reduces_root else [_gathered("unsharded/root", self.root(course).gathered, FSDP2)]
+        if moment == "reduce" and index == 0 and self.units.of(course.row[0].part) == ROOT:
+            return [self._reduce_input(course, self.root(course))]
+        found = [("unsharded/root", self.root(course).gathered)]
         if moment in ("gather", "forward"):
-            found += self._in_forward(course, index, moment)
-        elif not reduces_root:
-            found += self._in_backward(course, index, moment)
-        if moment == "reduce":
-            found.append(self._reduce_input(course, self.root(course) if reduces_root else self.unit(course, index)))
-        return tuple(line for line in found if line.bytes)
+            return found + self._in_forward(course, index, moment)
+        found += self._in_backward(course, index, moment)
+        return [*found, self._reduce_input(course, self.unit(course, index))] if moment == "reduce" else found
 
-    def _in_forward(self, course: Course, index: int, moment: Moment) -> list[Line]:
+    def _in_forward(self, course: Course, index: int, moment: Moment) -> list[tuple[str, int]]:
         """A unit is copied out of the buffer in which it was gathered, which is freed when the next unit has been copied out
         (wait_for_unshard holds the earlier result until then)."""
         unit, earlier = self.unit(course, index).gathered, self._before(course, index)
-        found = [_gathered(f"gathered/{course.row[index].label}", unit, FSDP2), _gathered("gathered/all-gather output", self._buffer(unit or earlier), FSDP2)]
-        if moment == "gather" and unit:
-            found.append(_gathered("gathered/earlier all-gather output", self._buffer(earlier), FSDP2))
-        return found
+        found = [(f"gathered/{course.row[index].label}", unit), ("gathered/all-gather output", self._buffer(unit or earlier))]
+        return [*found, ("gathered/earlier all-gather output", self._buffer(earlier))] if moment == "gather" and unit else found
 
-    def _in_backward(self, course: Course, index: int, moment: Moment) -> list[Line]:
+    def _in_backward(self, course: Course, index: int, moment: Moment) -> list[tuple[str, int]]:
         """The unit until its backward is done, the buffer of the unit that backward needs next, the input of the last reduce-scatter until the next."""
-        found: list[Line] = []
+        found: list[tuple[str, int]] = []
         ahead = self.neighbour(course, index, -1)
         if ahead is not None and not self.stays(course, ahead):
             unit = self.unit(course, ahead)
-            found.append(_gathered("gathered/next unit", self._buffer(unit.gathered), FSDP2))
+            found.append(("gathered/next unit", self._buffer(unit.gathered)))
             if moment == "regather":
-                found.append(_gathered("gathered/cast shard", self._buffer(self.cast(course, unit)), FSDP2))
+                found.append(("gathered/cast shard", self._buffer(self.cast(course, unit))))
         if moment != "reduce":
-            found.append(_gathered(f"gathered/{course.row[index].label}", self.unit(course, index).gathered, FSDP2))
+            found.append((f"gathered/{course.row[index].label}", self.unit(course, index).gathered))
             last = self.neighbour(course, index, 1)
             if last is not None:
                 found.append(self._reduce_input(course, self.unit(course, last)))
@@ -335,17 +246,7 @@ class RowShards(Sharded, frozen=True):
         """Bytes of the buffer of an all-gather; one rank copies its shard at once."""
         return nbytes if self.degree > 1 else 0
 
-    def _reduce_input(self, course: Course, unit: UnitSize) -> Line:
-        """All gradients of a unit in the type of the sum."""
+    def _reduce_input(self, course: Course, unit: UnitSize) -> tuple[str, int]:
+        """All gradients of a unit in the type of the sum. Under no_sync it takes the place of gradients that were there before."""
         kind = self.reduce or course.recipe.gradient or course.recipe.setup.weights
-        size = 0 if self.unsharded else kind.nbytes(unit.trained)
-        return Line("reduce/reduce-scatter input", "comm_buffer", size, plain("e·P", e=kind.nbytes(1), P=unit.trained), FSDP2, "formula")
-
-
-def _bytes(parameter: Parameter, size: int) -> Parameter:
-    """A tensor of bytes that stands for a packed one."""
-    return replace(parameter, dtype=INT8, packed=False, dims=(Dim("q", size),))
-
-
-def _gathered(name: str, size: int, source: str) -> Line:
-    return Line(name, "parameter", size, plain("U", U=size), f"{source}: a unit's weights, whole, in the type of the layers", "formula")
+        return "reduce/reduce-scatter input", 0 if self.unsharded else kind.nbytes(unit.trained)

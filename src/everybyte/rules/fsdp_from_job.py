@@ -19,10 +19,11 @@ from everybyte.layers.setup import Setup
 from everybyte.ledger.build import Line
 from everybyte.rules.adapted import adapted
 from everybyte.rules.choices import Choices, versions
-from everybyte.rules.fsdp import FlatShards, RowShards, Sharded
+from everybyte.rules.fsdp import FlatShards, RowShards
 from everybyte.rules.mesh import Mesh
 from everybyte.rules.offload import tensors_on_host
 from everybyte.rules.recipe import Recipe
+from everybyte.rules.sharded import Sharded
 from everybyte.rules.spread import Spread
 from everybyte.rules.static import groups, parameter_tensors, shape
 from everybyte.rules.units import Units

@@ -75,6 +75,10 @@ class Layout(Record, frozen=True):
         """What is on the device beside the step's own tensors while a copy of segment `index` is at `moment`."""
         return ()
 
+    def beside_bytes(self, course: Course, index: int, moment: Moment) -> int:
+        """The sum of `beside`."""
+        return sum(line.bytes for line in self.beside(course, index, moment))
+
     def stays(self, course: Course, index: int) -> int:
         """Bytes that forward of one copy of a segment leaves beside what autograd keeps, until the copy's backward begins."""
         return 0

@@ -196,7 +196,7 @@ class Course:
         """Bytes that the layout has beside the tensors of a segment that runs."""
         key = (index, moment)
         if key not in self._beside:
-            self._beside[key] = sum(line.bytes for line in self.layout.beside(self, index, moment))
+            self._beside[key] = self.layout.beside_bytes(self, index, moment)
         return self._beside[key]
 
     def _best(self, index: int, backward: bool) -> tuple[int, Instant] | None:

@@ -1,0 +1,137 @@
+"""What both of PyTorch's forms of fully sharded data parallel have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from msgspec.structs import replace
+
+from everybyte.basics.dtypes import INT8, DType
+from everybyte.basics.units import ceil_div
+from everybyte.layers.network import Network
+from everybyte.layers.setup import Setup
+from everybyte.layers.size import Dim
+from everybyte.layers.tape import Parameter
+from everybyte.ledger.build import Line, plain
+from everybyte.rules.layout import WHOLE, Layout, Moment
+from everybyte.rules.static import groups
+from everybyte.rules.units import ROOT, Units, UnitSize, unit_sizes
+
+if TYPE_CHECKING:
+    from everybyte.rules.recipe import GradientsLive, Recipe
+    from everybyte.rules.step import Course
+
+NOTHING = UnitSize(0, 0, 0)
+
+
+class Sharded(Layout, frozen=True):
+    """What both forms have in common. `degree` ranks share each tensor."""
+
+    degree: int = 1
+    stored: DType | None = None
+    """Type of the shards of trained weights; None: the type in which layers compute."""
+    stored_frozen: DType | None = None
+    """The same for weights that are not trained."""
+    units: Units = Units()
+    packed_tensors: int = 1
+    """Of the tensors that stand for a packed weight, how many are sharded; the others every rank has."""
+    ignores_adapters: bool = False
+    """Adapters are left out of the sharding."""
+    on_host: bool = False
+    """Shards, gradients and states live in host memory, where the optimizer runs."""
+    unsharded: bool = False
+    """Gradients of several micro-batches are accumulated whole, under no_sync, and shared in the last one's backward."""
+
+    by_unit: ClassVar[bool] = True
+    source: ClassVar[str] = ""
+    """Where the form is written."""
+
+    def shards(self, parameter: Parameter) -> bool:
+        """Whether the ranks share a parameter."""
+        return not (parameter.buffer or (parameter.adapter and self.ignores_adapters))
+
+    def sizes(self, network: Network, setup: Setup) -> dict[str, UnitSize]:
+        """The units, whole."""
+        return unit_sizes(network, setup, self.units, self.packed_tensors, self.ignores_adapters)
+
+    def unit(self, course: Course, index: int) -> UnitSize:
+        """The unit that runs as segment `index`; nothing where it is the root, which is counted apart."""
+        name = self.units.of(course.row[index].part) if 0 <= index < len(course.row) else ROOT
+        return NOTHING if name == ROOT else self.sizes(course.network, course.recipe.setup).get(name, NOTHING)
+
+    def neighbour(self, course: Course, index: int, step: int) -> int | None:
+        """The segment of the unit that comes before (-1) or behind (1) a copy of segment `index`, other than the root."""
+        if course.row[index].copies > 1:
+            return index
+        index += step
+        while 0 <= index < len(course.row):
+            if self.unit(course, index).gathered:
+                return index
+            index += step
+        return None
+
+    def cast(self, course: Course, unit: UnitSize) -> int:
+        """Bytes of this rank's part of what is stored in another type than it is gathered in, or on the host."""
+        kind = course.recipe.setup.weights
+        if self.on_host:
+            return unit.gathered // self.degree
+        trained = kind.nbytes(unit.trained)
+        parts = ((self.stored, trained), (self.stored_frozen, unit.gathered - trained))
+        return sum(size for stored, size in parts if stored not in (None, kind)) // self.degree
+
+    def root(self, course: Course) -> UnitSize:
+        """The root unit."""
+        return self.sizes(course.network, course.recipe.setup).get(ROOT, NOTHING)
+
+    def holds(self, course: Course, index: int, moment: Moment) -> list[tuple[str, int]]:
+        """(id of a row, bytes) of what is beside a layer: gathered units, gradients that are being shared."""
+        raise NotImplementedError
+
+    def beside(self, course: Course, index: int, moment: Moment) -> tuple[Line, ...]:
+        """Gathered units and what is being shared around a layer."""
+        return tuple(self._line(name, size) for name, size in self.holds(course, index, moment) if size)
+
+    def _line(self, name: str, size: int) -> Line:
+        if name.startswith("reduce/"):
+            return Line(name, "comm_buffer", size, plain("g", g=size), f"{self.source}: gradients of a unit on their way to the other ranks", "formula")
+        return Line(name, "parameter", size, plain("U", U=size), f"{self.source}: a unit's weights, whole, in the type of the layers", "formula")
+
+    def beside_bytes(self, course: Course, index: int, moment: Moment) -> int:
+        """Their sum."""
+        return sum([size for _, size in self.holds(course, index, moment)])
+
+    def gradient_left(self, course: Course, index: int) -> int:
+        """The root's gradients stay whole until backward ends, those of other units under no_sync; else this rank's share stays, unless an earlier
+        micro-batch made its place."""
+        segment = course.row[index]
+        whole = segment.tally.weight_gradients.at(course.point)
+        if self.units.of(segment.part) == ROOT:
+            return whole if segment.keeps_gradients else 0
+        if course.recipe.gradients_live == "always" or self.on_host:
+            return 0
+        unit = self.unit(course, index)
+        if self.unsharded or not unit.trained or (self.ignores_adapters and course.recipe.setup.adapter is not None):
+            return whole
+        return (self.stored or course.recipe.setup.weights).nbytes(ceil_div(unit.trained, self.degree))
+
+    def lives(self, recipe: Recipe) -> GradientsLive:
+        """Gradients of a unit live together until its backward is done."""
+        return "backward"
+
+    def accumulated(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
+        """Whole gradients where no_sync keeps them."""
+        return WHOLE.gradients(network, recipe) if self.unsharded else self.gradients(network, recipe)
+
+    def own(self, parameter: Parameter, setup: Setup) -> Parameter:
+        """A parameter in the type in which it is stored."""
+        stored = self.stored if parameter.trainable else self.stored_frozen
+        return parameter if stored is None or parameter.adapter or parameter.packed or parameter.buffer else replace(parameter, dtype=stored)
+
+    def tensors(self, network: Network, setup: Setup) -> tuple[Parameter, ...]:
+        """The shards, unit after unit."""
+        return tuple(p for g in groups(network, setup, self) for _ in range(g.copies) for p in g.members for _ in range(p.count))
+
+
+def row_of_bytes(parameter: Parameter, size: int) -> Parameter:
+    """A tensor of bytes that stands for a packed one."""
+    return replace(parameter, dtype=INT8, packed=False, dims=(Dim("q", size),))
