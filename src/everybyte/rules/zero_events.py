@@ -28,7 +28,8 @@ class ZeroScript(Script):
         self.first_step = False
 
     def load(self) -> Iterator[Event]:
-        """Weights tensor by tensor; the trained ones then move into one flat tensor, or this rank's parts of them do; what lives from the start."""
+        """Weights tensor by tensor; the trained ones, or this rank's parts of them, then move through host memory into one flat tensor (where the
+        device has room, stages 1 and 2 make it beside them); what lives from the start."""
         setup, cut = self.training.recipe.setup, isinstance(self.layout, ZeroCut)
         settings = self.layout.settings
         degree = settings.degree if settings.params == "none" else 0
@@ -39,10 +40,9 @@ class ZeroScript(Script):
             elif not cut:
                 trained.append(self._make(tensor_bytes(p, setup)))
                 yield trained[-1]
-        # stage 3 moves its parts through host memory (zero/utils.py defragment), stages 1 and 2 flatten beside the tensors
-        yield from self._some(self._flat_bytes())
         yield from ((key, 0) for key, _ in trained)
         yield EMPTY_CACHE
+        yield from self._some(self._flat_bytes())
         yield from self._some(settings.master.nbytes(self.numel))
         for line in self.training.static():
             if line.category in ("input", "comm_buffer", "gradient") or line.id.startswith(("persistent/", "weights/second")):
