@@ -1,7 +1,7 @@
-"""Accounts for torchtune's recipes full_finetune_single_device and lora_finetune_single_device.
+"""Accounts for torchtune's recipes full_finetune and lora_finetune, on a single device and distributed.
 
 Read at commits 1814feb1 and bd2a0fc7: torchtune/modules (attention.py, rms_norm.py, position_embeddings.py, feed_forward.py, transformer.py),
-modules/loss/ce_chunked_output_loss.py, training/_compile.py, training/_activation_offloading.py, recipes/*_single_device.py.
+modules/loss/ce_chunked_output_loss.py, training/_compile.py, training/_activation_offloading.py, recipes/*_single_device.py, recipes/*_distributed.py.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from msgspec.structs import replace
 
 from everybyte.basics.dtypes import BF16, FP32
+from everybyte.engines.torchtune.several import sharded, with_units
 from everybyte.job import Adapter, Job, Train
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Adapter as LowRank
@@ -61,14 +62,15 @@ DEFAULTS = Defaults(
 
 
 def account(job: Job, network: Network, device: Device) -> Account:
-    """The account of a recipe on one GPU."""
+    """The account of a recipe. Data-parallel ranks are alike."""
     assert job.train is not None
     train, choices = _renamed(job.train), Choices()
     recipe = recipe_of(train, network, replace(DEFAULTS, kernels=kernels(train)), choices)
     recipe = _packed(recipe)
     if train.compile:
         choices.assume("torch.compile covers each layer and the loss: what it fuses keeps no intermediate results")
-    found = spread(train, job.hardware, network, recipe, DEFAULTS.framework, choices)
+    train = sharded(train, job.hardware, DEFAULTS.framework, choices)
+    found = with_units(spread(train, job.hardware, network, recipe, DEFAULTS.framework, choices), train, network, choices)
     bill = training(network, found.recipe, device.compute_capability, _rope(network), found.layout)
     return Account((rank_of(bill, found, job, device, network.experts),), choices, bill.trained_params)
 
