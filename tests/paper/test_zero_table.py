@@ -18,7 +18,8 @@ from everybyte.models.source import network_of
 from everybyte.rules.layout import WHOLE, Layout
 from everybyte.rules.optimizer import OptimizerPlan
 from everybyte.rules.recipe import Recipe
-from everybyte.rules.zero import ZeroCut, ZeroFlat
+from everybyte.rules.zero_cut import ZeroCut
+from everybyte.rules.zero_flat import ZeroFlat
 from everybyte.rules.zero_settings import ZeroSettings
 
 GB = 10**9

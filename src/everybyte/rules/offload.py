@@ -16,7 +16,9 @@ from everybyte.ledger.build import Line, plain
 from everybyte.ledger.entry import Category
 from everybyte.rules.layout import Layout
 from everybyte.rules.recipe import Recipe
-from everybyte.rules.zero import CUT, FLAT, Zero, ZeroCut, ZeroFlat
+from everybyte.rules.zero import Zero
+from everybyte.rules.zero_cut import CUT, ZeroCut
+from everybyte.rules.zero_flat import FLAT, ZeroFlat
 from everybyte.rules.zero_parts import pieces, trained_numels
 
 SWAP = "deepspeed runtime/swap_tensor: page-locked buffers between memory and disk, exactly as large as asked for"

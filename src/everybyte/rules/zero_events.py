@@ -10,7 +10,8 @@ from everybyte.ledger.build import Line
 from everybyte.rules.events import EMPTY_CACHE, PASSING, Event, Script
 from everybyte.rules.static import tensor_bytes
 from everybyte.rules.training import Training
-from everybyte.rules.zero import Zero, ZeroCut, part_of
+from everybyte.rules.zero import Zero
+from everybyte.rules.zero_cut import ZeroCut, part_of
 
 STREAM_BITS = 40
 """A key is (stream << 40) + number; stream 0 is the default one."""

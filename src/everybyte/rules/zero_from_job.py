@@ -15,7 +15,8 @@ from everybyte.rules.choices import Choices, versions
 from everybyte.rules.layout import Layout
 from everybyte.rules.mesh import Mesh
 from everybyte.rules.recipe import Recipe
-from everybyte.rules.zero import ZeroCut, ZeroFlat
+from everybyte.rules.zero_cut import ZeroCut
+from everybyte.rules.zero_flat import ZeroFlat
 from everybyte.rules.zero_settings import Place, ZeroSettings
 
 STAGES: dict[str, Literal[1, 2, 3]] = {"zero1": 1, "zero2": 2, "zero3": 3}
@@ -58,7 +59,6 @@ FLAGS = {
     "pin_memory": "pinned",
 }  # fmt: skip
 """DeepSpeed's names of switches -> ours."""
-OTHERS = ("grad_accum_dtype", "mics_shard_size", "bf16_master_weights_and_grads", "bf16_optimizer_states", "torch_autocast")
 REFUSED = ("zero_quantized_weights", "zero_quantized_gradients", "zero_quantized_nontrainable_weights", "super_offload", "zenflow")
 """Features that change what is held, and are not worked out."""
 PUBLIC = {ours: theirs for theirs, ours in (SIZES | FLAGS).items()}
@@ -69,6 +69,8 @@ def zero_of(train: Train, mesh: Mesh, network: Network, recipe: Recipe, framewor
     stage = STAGES[train.sharding or ""]
     extra = train.extra or {}
     _refuse(extra)
+    if train.buckets is not None and train.buckets.gather is not None:
+        choices.warn("train.buckets.gather has no effect: updated weights are gathered where they lie (all_gather_into_tensor)")
     settings = _settings(train, stage, mesh, network, recipe, framework, choices)
     recipe = _as_deepspeed_runs_it(recipe, settings, extra)
     if settings.sharded_gradients:
@@ -88,12 +90,12 @@ def _settings(train: Train, stage: Literal[1, 2, 3], mesh: Mesh, network: Networ
     release = versions(train.version).get("deepspeed", (99,))
     # pull request 8207 (0.19.5): offloaded tensors are pinned unless a configuration says otherwise
     chosen: dict[str, Any] = {"overlap": stage == 3, "pinned": release >= (0, 19, 5), **preset}
+    given = _given(train)
     if stage == 1 and release < (0, 13):
         # pull request 4887: until then overlap_comm and contiguous_gradients were ignored in stage 1
-        chosen |= {"overlap": False, "contiguous": False}
-    given = _given(train)
+        given |= {"overlap": False, "contiguous": False}
     _note(chosen, given, framework, choices)
-    found = {name: _auto(name, network.hidden) if value == AUTO else value for name, value in (chosen | given).items()}
+    found: dict[str, Any] = {name: _auto(name, network.hidden) if value == AUTO else value for name, value in (chosen | given).items()}
     place = _places(train, stage)
     return ZeroSettings(
         stage=stage, degree=_degree(extra, mesh), accumulates=recipe.gradients_live == "always", accumulation=_dtype(extra, "grad_accum_dtype"),
