@@ -201,6 +201,7 @@ class Script:
                 # a network without a head: the caller makes the gradient of its output
                 yield keys[part.incoming], part.incoming_bytes
             yield from self._beside(part.index, "backward")
+            self._holds(keys[part.start], keys[part.outgoing] if part.outgoing >= 0 else 0)
             yield from ((keys[slot], size) for slot, size in part.offloaded)
             yield from self._play(part.backward, keys, part.backward_product, 0)
             yield from self._leave_gradients(part.index, [keys[slot] for slot in part.gradients])
@@ -221,6 +222,9 @@ class Script:
             event = self._make(left)
             self.gradients.append(event[0])
             yield event
+
+    def _holds(self, start: int, outgoing: int) -> None:
+        """Told the input of a layer that goes back and the gradient of it: a layout may keep them."""
 
     @staticmethod
     def _offload(part: _Part, keys: list[int]) -> Iterator[Event]:

@@ -46,6 +46,8 @@ class FlatShards(Sharded, frozen=True):
     """The next unit of forward is gathered before the one that runs is done."""
     gathers_once: bool = False
     """Units stay gathered from forward to backward (SHARD_GRAD_OP)."""
+    reruns: bool = False
+    """Recomputation runs whole units again, reentrantly: each is gathered for its second forward and once more for its backward."""
     adapters_apart: bool = True
     """Adapters are units of their own (peft's fsdp_auto_wrap_policy)."""
     holds_inputs: bool = False
@@ -83,6 +85,12 @@ class FlatShards(Sharded, frozen=True):
         letter = "P/D" if not known[1][1] else "(P+pad)/D"
         row = replace(first, name=f"{name or 'weights'}.flat_param", dims=(Dim(letter, share),), count=1)
         return Group(f"{part}/{name}" if name else f"{part}/flat", copies, (row,), known)
+
+    def writer(self, training: Training) -> Script:
+        """By CUDA stream."""
+        from everybyte.rules.flat_events import FlatScript
+
+        return FlatScript(training, self)
 
     def stays(self, course: Course, index: int) -> int:
         """SHARD_GRAD_OP frees units after backward alone."""

@@ -112,8 +112,9 @@ def _flat(train: Train, sharding: str, recipe: Recipe, shared: dict[str, Any]) -
     usual = "no_prefetch" if train.framework in BY_ACCELERATE else "backward_pre"
     prefetch = str(extra.get("backward_prefetch", extra.get("fsdp_backward_prefetch", usual))).casefold()
     return FlatShards(
-        **shared, prefetches=prefetch == "backward_pre" and not reruns_units, prefetches_forward=_says(train, "forward_prefetch", default=False),
-        gathers_once=sharding == "fsdp1-grad-op", holds_inputs=reruns_units and recipe.setup.adapter is not None,
+        **shared, reruns=reruns_units, prefetches=prefetch == "backward_pre" and not reruns_units,
+        prefetches_forward=_says(train, "forward_prefetch", default=False), gathers_once=sharding == "fsdp1-grad-op",
+        holds_inputs=reruns_units and recipe.setup.adapter is not None,
     )  # fmt: skip
 
 

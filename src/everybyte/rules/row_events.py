@@ -48,7 +48,7 @@ class RowScript(Script):
         super().__init__(training)
         self.layout = layout
         recipe = training.recipe
-        self.casts = layout.stored is not None and layout.stored != recipe.setup.weights
+        self.casts = layout.on_host or (layout.stored is not None and layout.stored != recipe.setup.weights)
         self.reduce = layout.reduce or recipe.gradient or recipe.setup.weights
         self.pieces = self._pieces()
         self.order = [self._unit(part.index, copy) for part in self.parts for copy in range(part.copies)]
@@ -199,6 +199,9 @@ class RowScript(Script):
         mine = ceil_div(trained * self._piece(unit).own, self._piece(unit).trained)
         share = self._on(REDUCE, self.reduce.nbytes(mine))
         yield share
+        if self.layout.on_host:
+            yield share[0], 0
+            return
         stored = self.layout.stored or self.training.recipe.setup.weights
         if self.training.recipe.gradients_live == "always" and not self.layout.unsharded:
             # added to what an earlier micro-batch left
