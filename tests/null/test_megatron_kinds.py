@@ -94,6 +94,19 @@ def test_main_gradients_of_another_type_are_copied_for_the_step() -> None:
     assert narrow > wide
 
 
+def test_an_optimizer_in_host_memory_leaves_weights_and_gradients() -> None:
+    """Main weights and moments leave the GPU, 12 bytes a number, and 16 with the gradients' copies are needed on the host; parts of it are refused."""
+    shape = {"family": "gpt", "layers": 16, "hidden": 1024, "ffn": 4096, "heads": 16, "vocab": 32000, "padded_vocab": 32000, "max_positions": 1024}
+    found = {where: estimate(job(shape, sharding="ddp", offload={"optimizer": where})) for where in ("none", "cpu")}
+    params = found["none"].model.params
+    saved = found["none"].figures["static.allocated"] - found["cpu"].figures["static.allocated"]
+    assert saved == pytest.approx(12 * params, rel=0.001)
+    assert found["cpu"].figures["host.bytes"] == pytest.approx(8 * 16 * params, rel=0.001)
+    for train in ({"offload": {"optimizer": "cpu", "fraction": 0.5}}, {"offload": {"optimizer": "cpu"}, "sharding": "megatron-fsdp"}):
+        with pytest.raises(Unsupported, match=r"train\.offload\.optimizer"):
+            headline(job(shape, **train))
+
+
 def test_what_is_beside_fp8_is_said() -> None:
     """A job in fp8 that names no 16-bit type and asks for unfused attention runs in fp32, and the answer says so."""
     shape = {"family": "gpt", "layers": 4, "hidden": 256, "ffn": 1024, "heads": 8, "vocab": 32000, "max_positions": 512}

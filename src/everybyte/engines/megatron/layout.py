@@ -35,6 +35,7 @@ TRANSIT = (
 DEFERRED = "Megatron-LM core/tensor_parallel/layers.py grad_output_buffer: logits' gradient and input of each micro-batch, up to wgrad_deferral_limit"
 FETCHED = "Megatron-LM core/pipeline_parallel/fine_grained_activation_offload.py"
 FP8_COPIES = "TransformerEngine pytorch/module/base.py get_weight_workspace"
+HOST = "Megatron-LM core/optimizer/cpu_offloading/hybrid_optimizer.py HybridDeviceOptimizer: pinned copies in fp32"
 ALIGNED = 64
 """Elements to which the start of each parameter in a buffer is padded."""
 
@@ -78,6 +79,8 @@ class MegatronLayout(Layout, frozen=True):
     expert_shards: int = 1
     states_kept: States = States()
     gradient: DType = FP32
+    on_host: bool = False
+    """Main weights and moments lie in host memory, where the optimizer runs (optimizer_cpu_offload with all parameters)."""
     widens: bool = False
     """The optimizer steps an fp32 copy of 16-bit gradients, which stays until the next step begins."""
     bucket: int = 0
@@ -118,7 +121,20 @@ class MegatronLayout(Layout, frozen=True):
 
     def states(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
         """Master copies and moments."""
-        return _states(self, network, recipe.setup)
+        return () if self.on_host else _states(self, network, recipe.setup)
+
+    def host(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
+        """What lies in host memory: fp32 copies of this rank's part of the weights and of their gradients, and moments."""
+        if not self.on_host:
+            return ()
+
+        def copies(p: Parameter) -> tuple[int, ...]:
+            return (4, 4)
+
+        return (
+            *_shared(self, network, recipe.setup, "host/weights and gradients", "optimizer_state", copies, HOST),
+            *_shared(self, network, recipe.setup, "host/optimizer", "optimizer_state", lambda p: (self.states_kept.moment.block_bytes,) * 2, HOST),
+        )
 
     def beside(self, course: Course, index: int, moment: Moment) -> tuple[Line, ...]:
         """What the pipeline sends and receives meanwhile, and what the head puts off."""

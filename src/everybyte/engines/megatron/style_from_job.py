@@ -23,6 +23,11 @@ DISPATCHERS = ("allgather", "alltoall", "flex")
 FUSIONS = ("native", "te")
 
 
+def is_swift(extra: Mapping[str, Any]) -> bool:
+    """Whether ms-swift runs Megatron-LM, with defaults of its own (swift/megatron/arguments/megatron_args.py)."""
+    return extra.get("framework") == "ms-swift"
+
+
 def style_of(train: Train, extra: Mapping[str, Any], capability: str, found: Versions, choices: Choices) -> Style:
     """The implementations that run. Raises BadInput or Unsupported with the key's path."""
     nemo = train.framework == "nemo"
@@ -32,7 +37,8 @@ def style_of(train: Train, extra: Mapping[str, Any], capability: str, found: Ver
     fused = bool(extra.get("cross-entropy-loss-fusion"))
     return Style(
         te=te, attention=attention_kernel(train, extra, capability, te=te, drops=rate > 0), dropout=rate > 0,
-        rope_fused=not extra.get("no-rope-fusion") and te, rotary=_share(extra), qk_norm=bool(extra.get("qk-layernorm")),
+        rope_fused=te and bool(extra.get("apply-rope-fusion", not extra.get("no-rope-fusion") and not is_swift(extra))),
+        rotary=_share(extra), qk_norm=bool(extra.get("qk-layernorm")),
         glu_fused=not extra.get("no-bias-swiglu-fusion"), relu_fused=bool(extra.get("use-fused-weighted-squared-relu")),
         wgrad_fused=not extra.get("no-gradient-accumulation-fusion"), deterministic=bool(extra.get("deterministic-mode")) and found.adds_by_index,
         permute_fused=bool(extra.get("moe-permute-fusion")),

@@ -14,7 +14,7 @@ from everybyte.engines.megatron.layout import MegatronLayout, States
 from everybyte.engines.megatron.sizes import Heads, Latent, Mixture, Sizes, Split, layers_of, padded, prediction_of
 from everybyte.engines.megatron.stage import Run, bill_of
 from everybyte.engines.megatron.style import Style
-from everybyte.engines.megatron.style_from_job import full_of, style_of
+from everybyte.engines.megatron.style_from_job import full_of, is_swift, style_of
 from everybyte.job import InlineModel, Job, Train
 from everybyte.job.form import Optimizer
 from everybyte.job.words import Sharding
@@ -62,7 +62,9 @@ def account(job: Job, network: Network, device: Device) -> Account:
     ranks = []
     for stage in stages:
         beside = (*_workspaces(extra, style, network, device, found), *_buffers(run, stage, found))
-        ranks.append(Rank(bill_of(run, stage, beside), _label(stage, mesh), mesh.gpus // mesh.pp, stage.index, outside))
+        bill = bill_of(run, stage, beside)
+        host = run.layout.host(bill.network, recipe)
+        ranks.append(Rank(bill, _label(stage, mesh), mesh.gpus // mesh.pp, stage.index, outside, host))
     if network.experts:
         choices.assume("routing is balanced: every expert gets the same number of tokens")
     return Account(tuple(ranks), choices, parameter_count(network))
@@ -74,12 +76,24 @@ def _refuse(train: Train) -> None:
             raise Unsupported(f"train.{key}", f"is not answered for {train.framework} yet; full training is")
     if train.sharding not in (None, *SHARDINGS):
         raise Unsupported("train.sharding", f"{train.sharding!r} is not answered for {train.framework} yet; ddp, distributed-optimizer and megatron-fsdp are")
-    if train.offload is not None and any(where not in (None, "none") for where in (train.offload.optimizer, train.offload.params)):
-        raise Unsupported("train.offload", f"of parameters and optimizer states is not answered for {train.framework} yet")
+    if train.offload is not None and train.offload.params not in (None, "none"):
+        raise Unsupported("train.offload.params", f"is not answered for {train.framework} yet; offload.optimizer: cpu is")
     if train.loss is not None and train.loss.kind not in (None, "standard", "vocab-parallel"):
         raise Unsupported(
             "train.loss.kind", f"{train.loss.kind!r} is not answered for {train.framework}; vocab-parallel is, fused by train.extra.cross-entropy-loss-fusion"
         )
+
+
+def _on_host(train: Train, extra: Mapping[str, Any], *, answered: bool) -> bool:
+    """Whether the optimizer runs in host memory. Raises Unsupported for a part of it, and under Megatron-FSDP."""
+    asked = train.offload
+    where = asked.optimizer if asked is not None else None
+    if where in (None, "none") and not extra.get("optimizer-cpu-offload"):
+        return False
+    fraction = asked.fraction if asked is not None and asked.fraction is not None else extra.get("optimizer-offload-fraction", 1)
+    if where not in (None, "none", "cpu") or fraction != 1 or not answered:
+        raise Unsupported("train.offload.optimizer", "is answered as cpu with all parameters (fraction 1), without Megatron-FSDP")
+    return True
 
 
 def _is_distributed(train: Train, extra: Mapping[str, Any], choices: Choices) -> bool:
@@ -92,7 +106,8 @@ def _is_distributed(train: Train, extra: Mapping[str, Any], choices: Choices) ->
 def _vocab(job: Job, network: Network, tp: int, choices: Choices) -> int:
     """Rows of the embedding: as the shape says, or padded."""
     stated = isinstance(job.model, InlineModel) and isinstance(job.model.shape, dict) and job.model.shape.get("padded_vocab") is not None
-    rows = network.vocab if stated and network.vocab % tp == 0 else padded(network.vocab, tp)
+    own = job.train is not None and is_swift(with_hyphens(job.train.extra))  # mcore_bridge config/parser.py: padded_vocab_size is the checkpoint's
+    rows = network.vocab if (stated or own) and network.vocab % tp == 0 else padded(network.vocab, tp)
     if rows != network.vocab:
         choices.assume(f"the vocabulary of {network.vocab:,} is padded to {rows:,}, a multiple of 128·tp (make_vocab_size_divisible_by)")
     return rows
@@ -166,7 +181,9 @@ def _layout(train: Train, extra: Mapping[str, Any], network: Network, mesh: Mesh
         raise Unsupported("train.optimizer.name", f"{asked.name!r} is not answered for Megatron-LM; adamw and muon are")
     master = 0 if recipe.setup.weights == FP32 else 4
     n = recipe.batch.b * recipe.batch.s // (mesh.tp if mesh.sp else 1)
-    if train.sharding == "megatron-fsdp" or extra.get("use-megatron-fsdp"):
+    is_fsdp = train.sharding == "megatron-fsdp" or bool(extra.get("use-megatron-fsdp"))
+    on_host = _on_host(train, extra, answered=not is_fsdp)
+    if is_fsdp:
         given = train.dtypes.grads if train.dtypes is not None else None
         return FsdpLayout(
             distributed=True, shards=mesh.shards, expert_shards=mesh.expert_shards, states_kept=States(main_bytes(extra), moment), gradient=gradient,
@@ -176,7 +193,8 @@ def _layout(train: Train, extra: Mapping[str, Any], network: Network, mesh: Mesh
         )  # fmt: skip
     return MegatronLayout(
         distributed=distributed, shards=mesh.shards, expert_shards=mesh.expert_shards, states_kept=States(master, moment, muon), gradient=gradient,
-        widens=gradient.bits < 32 and not aware, bucket=max(40_000_000, 1_000_000 * mesh.shards) if extra.get("overlap-grad-reduce") else 0,
+        on_host=on_host, widens=gradient.bits < 32 and not aware,
+        bucket=max(40_000_000, 1_000_000 * mesh.shards) if extra.get("overlap-grad-reduce") else 0,
         fp8_copies=train.precision == "fp8" and not extra.get("fp8-param-gather"),
         whole_tensors=muon and distributed and bool(extra.get("no-use-layer-wise-param-layout")), hidden=recipe.stream.nbytes(n * network.hidden),
     )  # fmt: skip
