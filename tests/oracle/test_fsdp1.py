@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import peft
 import pytest
 import torch
 from allocations import peaks_of_parts
 from decoders import VOCAB, config_of, model_of, network_of
-from test_fsdp2 import FEW, LAYERS, MANY, PER_TOKEN, Case, ranks
+from test_fsdp2 import FEW, LAYERS, MANY, PER_TOKEN, TARGETS, Case, ranks
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.utils.checkpoint import checkpoint
 
 from everybyte.basics.dtypes import BF16, FP32
 from everybyte.layers.replay import Recompute
-from everybyte.layers.setup import Kernels, Setup
+from everybyte.layers.setup import Adapter, Kernels, Setup
 from everybyte.layers.size import Batch
 from everybyte.rules.fsdp import FlatShards
 from everybyte.rules.recipe import Recipe, RecomputePlan
@@ -61,25 +62,30 @@ class Again(torch.nn.Module):  # type: ignore[misc]
             return getattr(self.unit, name)
 
 
-def sharded(way: Way) -> Any:
-    """A small Llama whose blocks and root are units."""
-    model = model_of(config_of("llama", way.shape, LAYERS), torch.float32)
+def sharded(way: Way, layers: int) -> Any:
+    """A small Llama whose blocks and root are units, and adapters as peft wraps them."""
+    model = model_of(config_of("llama", way.shape, layers), torch.float32)
+    adapted, policy = model, ModuleWrapPolicy({type(model.model.layers[0])})
+    if way.lora:
+        adapted = peft.get_peft_model(model, peft.LoraConfig(r=8, target_modules=list(TARGETS)))
+        model.enable_input_require_grads()
+        policy = peft.utils.other.fsdp_auto_wrap_policy(model)
     if way.mode != "none" and not way.outside:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": way.mode == "reentrant", "preserve_rng_state": False})
     whole = FullyShardedDataParallel(
-        model, auto_wrap_policy=ModuleWrapPolicy({type(model.model.layers[0])}), use_orig_params=True, device_id=torch.device("cpu"),
+        adapted, auto_wrap_policy=policy, use_orig_params=True, device_id=torch.device("cpu"),
         mixed_precision=MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16) if way.mixed else None,
         sharding_strategy=ShardingStrategy.SHARD_GRAD_OP if way.gathers_once else ShardingStrategy.FULL_SHARD,
     )  # fmt: skip
     if way.mode != "none" and way.outside:
-        for index in range(LAYERS):
+        for index in range(layers):
             model.model.layers[index] = Again(model.model.layers[index], way)
     return whole
 
 
-def real(way: Way) -> tuple[int, int]:
+def real(way: Way, layers: int = LAYERS) -> tuple[int, int]:
     """Peaks of forward with the loss, and of backward, above what is there between two steps."""
-    model = sharded(way)
+    model = sharded(way, layers)
     ids = torch.randint(3, VOCAB, way.shape[:2])
     losses: list[torch.Tensor] = []
 
@@ -96,14 +102,18 @@ def real(way: Way) -> tuple[int, int]:
     return up, down
 
 
-def course_of(way: Way) -> Course:
+def course_of(way: Way, layers: int = LAYERS) -> Course:
     """The same by our account."""
     kind = BF16 if way.mixed else FP32
-    setup = Setup(weights=kind, kernels=Kernels(device="cpu"), single=False, input_grads=way.mode != "none" and not way.outside)
+    adapter = Adapter("lora", 8, TARGETS, kind) if way.lora else None
+    setup = Setup(
+        weights=kind, kernels=Kernels(device="cpu"), single=False, adapter=adapter, trainable=() if way.lora else ("*",),
+        input_grads=way.lora or (way.mode != "none" and not way.outside),
+    )  # fmt: skip
     recipe = Recipe(setup, Batch(way.shape.b, way.shape.s, way.shape.s), recompute=RecomputePlan(way.mode), stream=kind)
-    prefetches = way.mode != "reentrant" or not way.outside
-    layout = FlatShards(degree=way.ranks, stored=FP32, prefetches=prefetches, gathers_once=way.gathers_once)
-    return Course(network_of(config_of("llama", way.shape, LAYERS)), recipe, layout)
+    reruns = way.mode == "reentrant" and way.outside
+    layout = FlatShards(degree=way.ranks, stored=FP32, prefetches=not reruns, gathers_once=way.gathers_once, holds_inputs=reruns and way.lora)
+    return Course(network_of(config_of("llama", way.shape, layers)), recipe, layout)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
@@ -118,3 +128,19 @@ def test_peaks_beside_the_shards(way: Way) -> None:
     for mine, theirs in zip((course.forward(0, count), course.backward(0, count)), (up + left, down + left), strict=True):
         slack = PER_TOKEN * way.shape.b * way.shape.s + theirs // 60
         assert abs(mine.bytes - theirs) <= slack, f"{mine.moment} of {course.row[mine.segment].label}: {mine.bytes:,} against {theirs:,}"
+
+
+@pytest.mark.parametrize("outside", [True, False], ids=["outside", "inside"])
+def test_frozen_units_that_run_again_keep_their_inputs(outside: bool) -> None:
+    """Where whole units run again reentrantly, one more frozen layer costs its input and that input's gradient to the end of backward; else its input."""
+    way = Way(MANY, mixed=False, lora=True, mode="reentrant", outside=outside)
+    mine, theirs = [], []
+    for layers in (4, 7):
+        course = course_of(way, layers)
+        with ranks(way):
+            up, down = real(way, layers)
+        left = sum(line.bytes for line in course.layout.gradients(course.network, course.recipe))
+        mine.append((course.forward(0, len(course.row)).bytes, course.backward(0, len(course.row)).bytes))
+        theirs.append((up + left, down + left))
+    for which in (0, 1):
+        assert mine[1][which] - mine[0][which] == pytest.approx(theirs[1][which] - theirs[0][which], rel=0.02)
