@@ -44,18 +44,20 @@ class Case:
     """bf16 weights and an fp32 sum of gradients over fp32 shards; else all is fp32."""
     reshards: bool = True
     recompute: bool = False
+    reentrant: bool = False
     ends_apart: bool = False
     """Embedding and head are units of their own, which leaves the root one norm."""
     lora: bool = False
 
     def __str__(self) -> str:
-        flags = [name for name in ("mixed", "reshards", "recompute", "ends_apart", "lora") if getattr(self, name)]
+        flags = [name for name in ("mixed", "reshards", "recompute", "reentrant", "ends_apart", "lora") if getattr(self, name)]
         return "-".join([f"{self.shape.b * self.shape.s} tokens", f"{self.ranks} ranks", *flags])
 
 
 CASES = (
     *(Case(shape, mixed=mixed, reshards=reshards) for shape in (FEW, MANY) for mixed in (True, False) for reshards in (True, False)),
     *(Case(MANY, recompute=True, mixed=mixed, reshards=reshards) for mixed in (True, False) for reshards in (True, False)),
+    *(Case(shape, recompute=True, reentrant=True) for shape in (FEW, MANY)),
     *(Case(FEW, ranks=ranks) for ranks in (2, 5, 64)),
     *(Case(FEW, ends_apart=True, reshards=reshards) for reshards in (True, False)),
     *(Case(shape, lora=True, recompute=recompute) for shape in (FEW, MANY) for recompute in (True, False)),
@@ -76,7 +78,7 @@ def sharded(case: Case) -> Any:
     """A small Llama whose blocks and root are units."""
     model = model_of(config_of("llama", case.shape, LAYERS), torch.float32)
     if case.recompute:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False, "preserve_rng_state": False})
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": case.reentrant, "preserve_rng_state": False})
     whole = model
     if case.lora:
         whole = peft.get_peft_model(model, peft.LoraConfig(r=8, target_modules=list(TARGETS)))
@@ -111,7 +113,7 @@ def recipe_of(case: Case) -> Recipe:
     adapter = Adapter("lora", 8, TARGETS, kind) if case.lora else None
     trainable, input_grads = ((), case.recompute) if case.lora else (("*",), False)
     setup = Setup(weights=kind, kernels=Kernels(device="cpu"), single=False, adapter=adapter, trainable=trainable, input_grads=input_grads)
-    plan = RecomputePlan("non-reentrant") if case.recompute else RecomputePlan()
+    plan = RecomputePlan("reentrant" if case.reentrant else "non-reentrant") if case.recompute else RecomputePlan()
     return Recipe(setup, Batch(case.shape.b, case.shape.s, case.shape.s), recompute=plan, stream=kind)
 
 
