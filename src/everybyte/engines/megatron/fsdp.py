@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 from everybyte.basics.dtypes import BF16, FP8, FP16, FP32, DType
 from everybyte.basics.errors import Unsupported
@@ -19,6 +19,7 @@ from everybyte.layers.setup import Setup
 from everybyte.layers.tape import Parameter
 from everybyte.ledger.build import Line, plain
 from everybyte.ledger.entry import Category
+from everybyte.models.count import parts
 from everybyte.rules.layout import Moment
 from everybyte.rules.recipe import Recipe
 from everybyte.rules.static import Group, groups
@@ -47,6 +48,8 @@ def is_end(group: Group) -> bool:
 
 class FsdpLayout(MegatronLayout, frozen=True):
     """One rank of Megatron-FSDP."""
+
+    leaves: ClassVar[bool] = True
 
     strategy: Strategy = "optim_grads_params"
     fp8_weights: bool = False
@@ -113,8 +116,9 @@ class FsdpLayout(MegatronLayout, frozen=True):
     def _ahead(self, course: Course, order: list[tuple[int, int]]) -> int:
         """Bytes of the whole layers from the one that runs on, as far as they are gathered ahead: (segment, copies) in the order in which they run."""
         found = taken = 0
+        units = _units(self.at_rest_fsdp, course.network, course.recipe.setup)
         for place, copies in order:
-            numel, size, _ = _unit(self.at_rest_fsdp, course.network, course.recipe.setup, course.row[place].part)
+            numel, size, _ = units[course.row[place].part]
             if not numel or not copies:
                 continue
             room = ceil_div(max(LEAST_UNIT // 2 - max(found - numel, 0), 0), numel) + (not taken)
@@ -127,10 +131,12 @@ class FsdpLayout(MegatronLayout, frozen=True):
     def _queued(self, course: Course, done: tuple[int, ...]) -> int:
         """Bytes of the whole gradients of layers that have gone back, the newest, as many as may wait; those of the ends wait to the last."""
         found, size = 0, _ends(self.at_rest_fsdp, course.network, course.recipe.setup)
-        for place, segment in enumerate(course.row):
-            numel, _, gradient = _unit(self.at_rest_fsdp, course.network, course.recipe.setup, segment.part)
-            count = min(done[place], max(LEAST_UNIT - found, 0) // numel + 1) if numel else 0
-            found, size = found + count * numel, size + count * gradient
+        units = _units(self.at_rest_fsdp, course.network, course.recipe.setup)
+        for segment, copies in zip(course.row, done, strict=True):
+            numel, _, gradient = units[segment.part]
+            if numel and copies:
+                count = min(copies, max(LEAST_UNIT - found, 0) // numel + 1)
+                found, size = found + count * numel, size + count * gradient
         return size
 
 
@@ -138,14 +144,17 @@ def _gathered(size: int) -> tuple[Line, ...]:
     return (Line("gathered/layers", "parameter", size, plain("whole", whole=size), AHEAD, "formula"),) if size else ()
 
 
-@lru_cache(maxsize=4096)
-def _unit(layout: FsdpLayout, network: Network, setup: Setup, part: str) -> tuple[int, int, int]:
-    """(elements, bytes of weights, bytes of main gradients) of one layer of a piece of the network, whole; zeros for the ends."""
-    members = [p for group in groups(network, setup, layout) if group.part == part and not is_end(group) for p in group.members]
-    return (
-        sum(p.numel for p in members), sum(p.numel * layout.weight(p).block_bytes for p in members),
-        sum(p.numel * layout.gradient_of(p).block_bytes for p in members if p.trainable),
-    )  # fmt: skip
+@lru_cache(maxsize=1024)
+def _units(layout: FsdpLayout, network: Network, setup: Setup) -> dict[str, tuple[int, int, int]]:
+    """Of one layer of each piece of the network, whole: (elements, bytes of weights, bytes of main gradients); zeros for the ends."""
+    found: dict[str, tuple[int, int, int]] = {part.label: (0, 0, 0) for part in parts(network)}
+    for group in groups(network, setup, layout):
+        if not is_end(group):
+            numel, size, gradient = found[group.part]
+            numel += sum(p.numel for p in group.members)
+            size += sum(p.numel * layout.weight(p).block_bytes for p in group.members)
+            found[group.part] = numel, size, gradient + sum(p.numel * layout.gradient_of(p).block_bytes for p in group.trained)
+    return found
 
 
 @lru_cache(maxsize=1024)

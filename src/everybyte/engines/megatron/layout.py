@@ -155,7 +155,7 @@ class MegatronLayout(Layout, frozen=True):
     @property
     def at_rest(self) -> MegatronLayout:
         """The same without what a pipeline is sending: what lives from step to step follows from it."""
-        return replace(self, received=0, in_transit=0, deferred=0, fetched=0)
+        return replace(self, hidden=0, received=0, in_transit=0, deferred=0, fetched=0)
 
     @property
     def left_bytes(self) -> int:

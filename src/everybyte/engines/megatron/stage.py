@@ -16,7 +16,7 @@ from everybyte.engines.megatron.sizes import Split
 from everybyte.engines.megatron.style import Style
 from everybyte.layers.network import Network, write
 from everybyte.layers.network import Run as NamedRun
-from everybyte.layers.size import Dim, Dims, Point
+from everybyte.layers.size import Batch, Dim, Dims, Point
 from everybyte.ledger.build import Line
 from everybyte.ledger.entry import Phase
 from everybyte.models.count import parts
@@ -26,6 +26,10 @@ from everybyte.rules.schedules import Plan
 from everybyte.rules.stages import Stage
 from everybyte.rules.step import Course, Waiting
 from everybyte.rules.training import Training, course_of
+
+
+ANY = Batch(1, 1, 1)
+"""A batch for what does not depend on it."""
 
 
 class Run(Record, frozen=True):
@@ -54,7 +58,7 @@ class StageTraining(Training, frozen=True):
     def totals(self) -> dict[Phase, int]:
         """Bytes of each phase without writing rows."""
         assert isinstance(self.layout, MegatronLayout)
-        running, resting = _persistent(_Holds.of(self.network), self.recipe, self.layout.at_rest)
+        running, resting = _persistent(_Holds.of(self.network), replace(self.recipe, batch=ANY), self.layout.at_rest)
         beside = sum(line.bytes for line in self.extra)
         found: dict[Phase, int] = {phase: running + beside + summit.bytes for phase, summit in self.summits().items()}
         found["optimizer"] = found["between_steps"] = resting + beside + self.layout.left_bytes
