@@ -38,6 +38,7 @@ class FlatShards(Sharded, frozen=True):
     """FSDP1: the weights of a unit lie in one flat tensor, padded to a multiple of the ranks; adapters that peft wraps are units of their own."""
 
     source: ClassVar[str] = FSDP1
+    leaves: ClassVar[bool] = True
 
     prefetches: bool = True
     """The next unit of backward is gathered before the one that runs is done; not where reentrant recomputation runs whole units again, whose first

@@ -34,6 +34,8 @@ class Layout(Record, frozen=True):
 
     by_unit: ClassVar[bool] = False
     """Layers are gathered and shared one by one: the first and the last of a run have other neighbours than the rest."""
+    leaves: ClassVar[bool] = False
+    """Whether `left` may have rows."""
 
     def local(self, whole: tuple[Group, ...], setup: Setup) -> tuple[Group, ...]:
         """The parameters as they lie on this rank; all rows of weights, gradients and states follow from that."""
@@ -91,6 +93,10 @@ class Layout(Record, frozen=True):
     def left(self, course: Course, done: tuple[int, ...]) -> tuple[Line, ...]:
         """What else stays until all of backward is done; `done`: of each segment, how many copies have gone back."""
         return ()
+
+    def left_sum(self, course: Course, index: int, before: int) -> int:
+        """The sum of `left` while a copy of segment `index` goes back, `before` copies of which wait."""
+        return sum(line.bytes for line in self.left(course, course.done(index, before))) if self.leaves else 0
 
     def tensors(self, network: Network, setup: Setup) -> tuple[Parameter, ...]:
         """The parameters of this rank in the order in which they are loaded and stepped."""

@@ -6,8 +6,9 @@ keep and of the gradients that the later ones made. Sizes are linear in the batc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -20,13 +21,15 @@ from everybyte.layers.setup import Setup
 from everybyte.layers.size import TOKENS, Batch, Point, Size
 from everybyte.layers.tape import Role, Storage
 from everybyte.ledger.build import Line, Text, plain
-from everybyte.ledger.entry import Category
+from everybyte.ledger.entry import Category, Phase
 from everybyte.models.count import Part, parts
 from everybyte.rules.layout import WHOLE, Layout, Moment
 from everybyte.rules.recipe import GradientsLive, Recipe, RecomputePlan
 from everybyte.rules.texts import group, storages_text
 
 AUTOGRAD = "operations of the layer in the order of its forward; what autograd keeps of each (pytorch tools/autograd/derivatives.yaml)"
+ONE = Batch(1, 1, 1)
+"""A batch for what does not depend on it."""
 CATEGORY: dict[Role, Category] = {"activation": "activation", "temporary": "temporary", "autograd_detail": "autograd_detail", "gradient": "gradient"}
 
 
@@ -170,109 +173,183 @@ Waiting = tuple[tuple[str, int], ...]
 """(piece of the network, micro-batches): kept tensors that are alive beside those of the micro-batch that runs, in a pipeline."""
 
 
+def _instant(held: Iterable[Storage]) -> Instant:
+    storages = tuple(held)
+    return Instant(Size.total(s.size for s in storages), storages)
+
+
+@lru_cache(maxsize=4096)
+def gathering(tally: Tally) -> Instant:
+    """Before a layer runs, while its weights are gathered: its input is there."""
+    return _instant(() if tally.start.persistent else (tally.start,))
+
+
+@lru_cache(maxsize=4096)
+def around(tally: Tally, reentrant: bool) -> tuple[tuple[Moment, Instant], ...]:
+    """Before a layer goes back, while its weights are gathered again, and when it has gone back, while its gradients are shared. What is there when
+    backward is done is the gradient of its input; a reentrant CheckpointFunction.backward still has its input, its result and the result's gradient."""
+    given = (*tally.kept, tally.incoming) if tally.incoming is not None else tally.kept
+    found: list[tuple[Moment, Instant]] = [("regather", _instant(given))]
+    if tally.gradients:
+        own = (tally.start, tally.end, tally.incoming) if reentrant and tally.kept == (tally.start,) else ()
+        returned = (s for s in (*own, tally.outgoing) if s is not None and not s.persistent)
+        found.append(("reduce", _instant((*tally.gradients, *returned))))
+    return tuple(found)
+
+
+class Measured(NamedTuple):
+    """Bytes of a layer for one batch: what it keeps, and its highest instants."""
+
+    kept: int
+    cached: int
+    lingering: int
+    forward: tuple[int, Instant] | None
+    backward: tuple[int, Instant] | None
+
+
+@lru_cache(maxsize=65536)
+def measured(tally: Tally, batch: Batch) -> Measured:
+    """A layer at a batch."""
+    point = point_of(batch)
+    best = (max(((i.size.at(point), i) for i in found), key=lambda pair: pair[0], default=None) for found in (tally.forward, tally.backward))
+    return Measured(tally.kept_size.at(point), tally.cached_size.at(point), tally.lingering_size.at(point), *best)
+
+
+@lru_cache(maxsize=4096)
+def point_of(batch: Batch) -> Point:
+    """The values of axis products for a batch."""
+    return Point(batch)
+
+
+class Frame:
+    """What a course has whatever its batch is: the row, and of the layout what is gathered, stays or is left beside the tensors of each layer."""
+
+    def __init__(self, row: tuple[Segment, ...]) -> None:
+        self.row = row
+        self.gradients: list[int] = []
+        self.stays: list[int] = []
+        self.beside: dict[tuple[int, Moment], int] = {}
+
+
+@lru_cache(maxsize=4096)
+def _frame(network: Network, recipe: Recipe, layout: Layout) -> Frame:
+    return Frame((ends_apart if layout.by_unit else segments)(network, recipe.setup, recipe.recompute, recipe.stream, layout.lives(recipe)))
+
+
 class Course:
     """A step of one recipe on one rank: the summits of its phases."""
 
     def __init__(self, network: Network, recipe: Recipe, layout: Layout = WHOLE, waiting: Waiting = ()) -> None:
         self.network, self.recipe, self.layout = network, recipe, layout
-        self.row = (ends_apart if layout.by_unit else segments)(network, recipe.setup, recipe.recompute, recipe.stream, layout.lives(recipe))
-        self.points = {"": Point(recipe.batch)}
+        frame = _frame(network, replace(recipe, batch=ONE, images=0), layout)
+        self.row = frame.row
+        self.points = {"": point_of(recipe.batch)}
         for tower in network.towers:
             items = recipe.images or recipe.batch.b
             length = tower.tokens_per_item or (recipe.batch.m if tower.name == "encoder" else 0) or recipe.batch.s
-            self.points[tower.name] = Point(Batch(items, length, length))
+            self.points[tower.name] = point_of(Batch(items, length, length))
         self.point = self.points[""]
-        self.kept = [s.tally.kept_size.at(self.points[s.tower]) for s in self.row]
-        self.cached = [s.tally.cached_size.at(self.points[s.tower]) for s in self.row]
-        self.gradients = [layout.gradient_left(self, index) for index in range(len(self.row))]
-        self.stays = [layout.stays(self, index) for index in range(len(self.row))]
-        self.lingering = [s.tally.lingering_size.at(self.points[s.tower]) for s in self.row]
+        self.measures = [measured(s.tally, self.points[s.tower].batch) for s in self.row]
+        self.kept = [m.kept for m in self.measures]
+        self.cached = [m.cached for m in self.measures]
+        self.lingering = [m.lingering for m in self.measures]
+        if not frame.stays:
+            frame.gradients = [layout.gradient_left(self, index) for index in range(len(self.row))]
+            frame.stays = [layout.stays(self, index) for index in range(len(self.row))]
+        self.gradients, self.stays, self._beside = frame.gradients, frame.stays, frame.beside
         in_flight = dict(waiting)
         self.waiting = [in_flight.get(s.part, 0) for s in self.row]
-        self.waiting_bytes = sum(n * s.copies * kept for n, s, kept in zip(self.waiting, self.row, self.kept, strict=True))
-        self._beside: dict[tuple[int, Moment], int] = {}
+        self.waiting_bytes = sum(n * s.copies * kept for n, s, kept in zip(self.waiting, self.row, self.kept, strict=True)) if waiting else 0
+        self._offloads = any(s.offloaded for s in self.row)
+        self._kept_before = self._before(self.kept)
+        self._cached_before = self._before(self.cached)
+        self._stays_before = self._before(self.stays)
+        self._left = [g + h for g, h in zip(self.gradients, self.lingering, strict=True)]
+        self._left_before = self._before(self._left)
+
+    def _before(self, sizes: list[int]) -> list[int]:
+        """Of each segment, and of the end, the sum over all copies of the earlier ones."""
+        return list(accumulate((s.copies * size for s, size in zip(self.row, sizes, strict=True)), initial=0))
 
     def beside(self, index: int, moment: Moment) -> int:
         """Bytes that the layout has beside the tensors of a segment that runs."""
         key = (index, moment)
-        if key not in self._beside:
-            self._beside[key] = self.layout.beside_bytes(self, index, moment)
-        return self._beside[key]
+        found = self._beside.get(key)
+        if found is None:
+            found = self._beside[key] = self.layout.beside_bytes(self, index, moment)
+        return found
 
-    def _best(self, index: int, backward: bool) -> tuple[int, Instant] | None:
-        tally, point = self.row[index].tally, self.points[self.row[index].tower]
-        found = tally.backward if backward else tally.forward
-        return max(((i.size.at(point), i) for i in found), key=lambda pair: pair[0], default=None)
+    def summits(self) -> dict[Phase, Summit]:
+        """The highest instants of forward, loss and backward."""
+        head = len(self.row) - 1 if self.row[-1].label == "head" else len(self.row)
+        found: dict[Phase, Summit] = {"forward": self.forward(0, head)}
+        if head < len(self.row):
+            found["loss"] = max(self.forward(head, head + 1), self.backward(head, head + 1), key=lambda s: s.bytes)
+        found["backward"] = self.backward(0, head)
+        return found
 
     def forward(self, first: int, last: int) -> Summit:
         """The highest instant of forward over segments first..last (exclusive)."""
         best = Summit(0, first, 0, Instant(self.row[first].tally.kept_size, ()), "forward")
         for index in range(first, last):
-            found = self._best(index, backward=False)
-            if found is None:
+            measure, before = self.measures[index], self.row[index].copies - 1
+            if measure.forward is None:
                 continue
-            before = self.row[index].copies - 1
-            held = sum(n * (self.kept[i] + self.cached[i]) for i, n in self._present(index, before, backward=False)) + self._whole(index, before)
-            for moment, size, instant in (*self._gathering(index), ("forward", *found)):
-                height = held + self.waiting_bytes + self.beside(index, moment) + size
+            held = self._held(index, before, backward=False) + self.waiting_bytes
+            for moment, size, instant in (*self._gathering(index), ("forward", *measure.forward)):
+                height = held + self.beside(index, moment) + size
                 if height > best.bytes:
                     best = Summit(height, index, before, instant, moment)
         return best
 
     def _gathering(self, index: int) -> Iterator[tuple[Moment, int, Instant]]:
         """The instant before a layer runs, where its weights have to be gathered: its input is there."""
-        start = self.row[index].tally.start
         if self.layout.by_unit:
-            held = () if start.persistent else (start,)
-            size = Size.total(s.size for s in held)
-            yield "gather", size.at(self.points[self.row[index].tower]), Instant(size, held)
+            yield "gather", *self._sized(index, gathering(self.row[index].tally))
 
-    def _whole(self, index: int, before: int) -> int:
-        """Bytes that stay of the layers before a copy of segment `index`, `before` copies of which come earlier."""
-        return sum(s.copies * size for s, size in zip(self.row[:index], self.stays[:index], strict=True)) + before * self.stays[index]
+    def _sized(self, index: int, instant: Instant) -> tuple[int, Instant]:
+        return instant.size.at(self.points[self.row[index].tower]), instant
+
+    def _held(self, index: int, before: int, *, backward: bool) -> int:
+        """Bytes that are there of the layers before a copy of segment `index`, `before` copies of which come earlier."""
+        if self._offloads:
+            one = self.kept if backward else [kept + cached for kept, cached in zip(self.kept, self.cached, strict=True)]
+            held = sum(n * one[i] for i, n in self._present(index, before, backward=backward))
+        else:
+            held = self._kept_before[index] + before * self.kept[index]
+            held += 0 if backward else self._cached_before[index] + before * self.cached[index]
+        return held + self._stays_before[index] + before * self.stays[index]
 
     def backward(self, first: int, last: int) -> Summit:
         """The highest instant of backward over segments first..last (exclusive)."""
         best = Summit(0, first, 0, Instant(self.row[first].tally.kept_size, ()), "backward")
-        left = [g + h for g, h in zip(self.gradients, self.lingering, strict=True)]
         for index in range(first, last):
             copies = self.row[index].copies
-            later = sum(s.copies * one for s, one in zip(self.row[index + 1 :], left[index + 1 :], strict=True))
-            others = {before: sum(line.bytes for line in self.layout.left(self, self._done(index, before))) for before in {0, copies - 1}}
-            for moment, size, instant in self._candidates(index):
-                for before, other in others.items():
-                    held = sum(n * self.kept[i] for i, n in self._present(index, before, backward=True)) + self._whole(index, before)
-                    height = held + later + other + (copies - 1 - before) * left[index] + self.waiting_bytes + self.beside(index, moment) + size
-                    if height > best.bytes:
-                        best = Summit(height, index, before, instant, moment)
+            candidates = [(size + self.beside(index, moment), moment, instant) for moment, size, instant in self._candidates(index)]
+            if not candidates:
+                continue
+            size, moment, instant = max(candidates, key=lambda found: found[0])
+            later = self._left_before[-1] - self._left_before[index + 1] + self.waiting_bytes
+            for before in {0, copies - 1}:
+                other = self.layout.left_sum(self, index, before)
+                height = self._held(index, before, backward=True) + later + other + (copies - 1 - before) * self._left[index] + size
+                if height > best.bytes:
+                    best = Summit(height, index, before, instant, moment)
         return best
 
-    def _done(self, index: int, before: int) -> tuple[int, ...]:
+    def done(self, index: int, before: int) -> tuple[int, ...]:
         """Of each segment, how many copies have gone back while a copy of segment `index` does, `before` copies of which wait."""
         return (*[0] * index, self.row[index].copies - 1 - before, *[s.copies for s in self.row[index + 1 :]])
 
     def _candidates(self, index: int) -> Iterator[tuple[Moment, int, Instant]]:
         """The highest instant of a segment's backward; and, where layers are gathered and shared one by one, the instants before and after it."""
-        found = self._best(index, backward=True)
+        found = self.measures[index].backward
         if found is None:
             return
         yield "backward", *found
-        tally = self.row[index].tally
         if self.layout.by_unit:
-            given = (*tally.kept, tally.incoming) if tally.incoming is not None else tally.kept
-            size = Size.total(s.size for s in given)
-            yield "regather", size.at(self.points[self.row[index].tower]), Instant(size, given)
-        if self.layout.by_unit and tally.gradients:
-            held = (*tally.gradients, *self._returned(tally))
-            size = Size.total(s.size for s in held)
-            yield "reduce", size.at(self.points[self.row[index].tower]), Instant(size, held)
-
-    def _returned(self, tally: Tally) -> tuple[Storage, ...]:
-        """What is there when a layer's backward is done: the gradient of its input. CheckpointFunction.backward still has its input, its result and
-        the result's gradient."""
-        reentrant = self.recipe.recompute.mode == "reentrant" and tally.kept == (tally.start,)
-        own = (tally.start, tally.end, tally.incoming) if reentrant else ()
-        return tuple(s for s in (*own, tally.outgoing) if s is not None and not s.persistent)
+            for moment, instant in around(self.row[index].tally, self.recipe.recompute.mode == "reentrant"):
+                yield moment, *self._sized(index, instant)
 
     def _present(self, index: int, before: int, *, backward: bool) -> Iterator[tuple[int, int]]:
         """(segment, copies) whose kept tensors are on the device while a copy of segment `index` runs, `before` copies of which ran earlier."""
@@ -311,7 +388,7 @@ class Course:
                 yield from self._stored(segment, segment.tally.kept, segment.copies * self.waiting[index], "in flight")
             yield from self._staying(index, segment.copies if index < summit.segment else (summit.before if index == summit.segment else 0))
         if summit.backward:
-            yield from self.layout.left(self, self._done(summit.segment, summit.before))
+            yield from self.layout.left(self, self.done(summit.segment, summit.before))
         yield from self.layout.beside(self, summit.segment, summit.moment)
         yield from self._working(summit)
 

@@ -15,7 +15,7 @@ from everybyte.rules.companion import Companion
 from everybyte.rules.layout import WHOLE, Layout
 from everybyte.rules.overhead import workspace_line
 from everybyte.rules.recipe import Recipe
-from everybyte.rules.step import Course, Summit, Waiting
+from everybyte.rules.step import Course, Waiting
 
 IN_BACKWARD = "optimizer in backward: each tensor is stepped when its gradient is there (Tensor.register_post_accumulate_grad_hook)"
 FOREACH = "pytorch torch/optim: temporaries of the step, counted on the CPU (tests/oracle)"
@@ -88,16 +88,6 @@ class Training(Record, frozen=True):
         own = Line("temporaries/optimizer", "temporary", made.nbytes, text, f"{recipe.optimizer.rule.citation}; {FOREACH}", "formula")
         return [own, *self.layout.at_step(self.network, recipe)]
 
-    def summits(self) -> dict[Phase, Summit]:
-        """The highest instants of forward, loss and backward."""
-        row = self.course.row
-        head = len(row) - 1 if row[-1].label == "head" else len(row)
-        found: dict[Phase, Summit] = {"forward": self.course.forward(0, head)}
-        if head < len(row):
-            found["loss"] = max(self.course.forward(head, len(row)), self.course.backward(head, len(row)), key=lambda s: s.bytes)
-        found["backward"] = self.course.backward(0, head)
-        return found
-
     def beside_pass(self, companion: Companion) -> int:
         """Bytes at the highest instant of a companion's forward: its own, and what the trained network keeps meanwhile."""
         return companion.height() + (self.course.held_bytes() if companion.within else 0)
@@ -112,7 +102,7 @@ class Training(Record, frozen=True):
         always = self.accumulated()
         outliving = list(self.course.outliving())
         found: dict[Phase, Iterable[Line]] = {}
-        for phase, summit in self.summits().items():
+        for phase, summit in self.course.summits().items():
             if phase == "backward" and self.companions:
                 companion = self.highest_pass()
                 found["eval"] = [*static, *always, *(self.course.held() if companion.within else ()), *companion.lines()]
@@ -131,7 +121,7 @@ class Training(Record, frozen=True):
         gradients = sum(line.bytes for line in self.gradients())
         always = sum(line.bytes for line in self.accumulated())
         outliving = self.course.outliving_bytes()
-        found: dict[Phase, int] = {phase: static + always + summit.bytes for phase, summit in self.summits().items()}
+        found: dict[Phase, int] = {phase: static + always + summit.bytes for phase, summit in self.course.summits().items()}
         found["forward"] += outliving
         if self.companions:
             found["eval"] = static + always + self.beside_pass(self.highest_pass())

@@ -27,7 +27,6 @@ from everybyte.rules.stages import Stage
 from everybyte.rules.step import Course, Waiting
 from everybyte.rules.training import Training, course_of
 
-
 ANY = Batch(1, 1, 1)
 """A batch for what does not depend on it."""
 
@@ -60,7 +59,7 @@ class StageTraining(Training, frozen=True):
         assert isinstance(self.layout, MegatronLayout)
         running, resting = _persistent(_Holds.of(self.network), replace(self.recipe, batch=ANY), self.layout.at_rest)
         beside = sum(line.bytes for line in self.extra)
-        found: dict[Phase, int] = {phase: running + beside + summit.bytes for phase, summit in self.summits().items()}
+        found: dict[Phase, int] = {phase: running + beside + summit.bytes for phase, summit in self.course.summits().items()}
         found["optimizer"] = found["between_steps"] = resting + beside + self.layout.left_bytes
         return found
 
