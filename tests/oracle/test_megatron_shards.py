@@ -1,6 +1,6 @@
 """Shapes of every parameter on a rank against Megatron Core's own GPTModel, built on the CPU in a group whose other ranks are not there.
 
-Needs `megatron-core` (0.14 runs without a GPU); skipped where it is not installed.
+Skipped where there is no `megatron-core`: it has wheels for Linux on x86-64 alone.
 """
 
 from __future__ import annotations
@@ -29,30 +29,37 @@ import json, sys
 import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
-o = json.loads(sys.argv[1])
-dist.init_process_group("fake", rank=o["rank"], world_size=o["world"], store=FakeStore())
 from megatron.core import parallel_state
-parallel_state.initialize_model_parallel(
-    tensor_model_parallel_size=o["tp"], pipeline_model_parallel_size=o["pp"], expert_model_parallel_size=o["ep"],
-    expert_tensor_parallel_size=o["etp"], create_gloo_process_groups=False,
-)
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.transformer.transformer_config import TransformerConfig
-experts = o.get("experts")
-gated = o["gated"]
-c = TransformerConfig(
-    num_layers=o["layers"], hidden_size=64, num_attention_heads=8, num_query_groups=o["kv_heads"], ffn_hidden_size=256, use_cpu_initialization=True,
-    tensor_model_parallel_size=o["tp"], pipeline_model_parallel_size=o["pp"], pipeline_dtype=torch.float32, sequence_parallel=False,
-    num_moe_experts=experts, expert_model_parallel_size=o["ep"], expert_tensor_parallel_size=o["etp"], moe_ffn_hidden_size=96 if experts else None,
-    gated_linear_unit=gated, activation_func=torch.nn.functional.silu if gated else torch.nn.functional.gelu, add_bias_linear=o["bias"],
-)
-stage = parallel_state.get_pipeline_model_parallel_rank()
-m = GPTModel(
-    c, get_gpt_layer_local_spec(num_experts=experts), vocab_size=1024, max_sequence_length=128, pre_process=stage == 0,
-    post_process=stage == o["pp"] - 1, share_embeddings_and_output_weights=o["tied"], position_embedding_type=o["position"],
-)
-print(json.dumps([list(p.shape) for p in m.parameters()]))
+
+
+def shapes(o):
+    dist.init_process_group("fake", rank=o["rank"], world_size=o["world"], store=FakeStore())
+    parallel_state.initialize_model_parallel(
+        tensor_model_parallel_size=o["tp"], pipeline_model_parallel_size=o["pp"], expert_model_parallel_size=o["ep"],
+        expert_tensor_parallel_size=o["etp"], create_gloo_process_groups=False,
+    )
+    experts, gated = o.get("experts"), o["gated"]
+    c = TransformerConfig(
+        num_layers=o["layers"], hidden_size=64, num_attention_heads=8, num_query_groups=o["kv_heads"], ffn_hidden_size=256, use_cpu_initialization=True,
+        tensor_model_parallel_size=o["tp"], pipeline_model_parallel_size=o["pp"], pipeline_dtype=torch.float32, sequence_parallel=False,
+        num_moe_experts=experts, expert_model_parallel_size=o["ep"], expert_tensor_parallel_size=o["etp"], moe_ffn_hidden_size=96 if experts else None,
+        gated_linear_unit=gated, activation_func=torch.nn.functional.silu if gated else torch.nn.functional.gelu, add_bias_linear=o["bias"],
+    )
+    stage = parallel_state.get_pipeline_model_parallel_rank()
+    m = GPTModel(
+        c, get_gpt_layer_local_spec(num_experts=experts), vocab_size=1024, max_sequence_length=128, pre_process=stage == 0,
+        post_process=stage == o["pp"] - 1, share_embeddings_and_output_weights=o["tied"], position_embedding_type=o["position"],
+    )
+    found = [list(p.shape) for p in m.parameters()]
+    parallel_state.destroy_model_parallel()
+    dist.destroy_process_group()
+    return found
+
+
+print(json.dumps([shapes(case) for case in json.loads(sys.argv[1])]))
 """
 
 CASES: dict[str, dict[str, Any]] = {
@@ -69,11 +76,14 @@ USUAL: dict[str, Any] = {
 }  # fmt: skip
 
 
-def measured(case: dict[str, Any]) -> Counter[tuple[int, ...]]:
-    """Shapes of the model's parameters on a rank. Megatron Core keeps its groups in globals, so each model has a process of its own."""
-    found = subprocess.run([sys.executable, "-c", SCRIPT, json.dumps(case)], capture_output=True, text=True, check=False)
+@pytest.fixture(scope="module")
+def measured() -> dict[str, Counter[tuple[int, ...]]]:
+    """Shapes of the parameters on a rank of each case. Megatron Core keeps its groups in globals, so a process of its own builds them."""
+    cases = [{**USUAL, **case} for case in CASES.values()]
+    found = subprocess.run([sys.executable, "-c", SCRIPT, json.dumps(cases)], capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr[-2000:]
-    return Counter(tuple(shape) for shape in json.loads(found.stdout.splitlines()[-1]))
+    shapes = json.loads(found.stdout.splitlines()[-1])
+    return {name: Counter(tuple(shape) for shape in one) for name, one in zip(CASES, shapes, strict=True)}
 
 
 def predicted(case: dict[str, Any]) -> Counter[tuple[int, ...]]:
@@ -93,7 +103,6 @@ def predicted(case: dict[str, Any]) -> Counter[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_shapes_of_a_rank(name: str) -> None:
+def test_shapes_of_a_rank(name: str, measured: dict[str, Counter[tuple[int, ...]]]) -> None:
     """A rank declares the parameters that Megatron Core makes there, each with its shape."""
-    case = {**USUAL, **CASES[name]}
-    assert predicted(case) == measured(case)
+    assert predicted({**USUAL, **CASES[name]}) == measured[name]
