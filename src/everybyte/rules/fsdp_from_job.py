@@ -90,6 +90,8 @@ def fully_sharded(train: Train, sharding: str, mesh: Mesh, network: Network, rec
         "degree": mesh.shards, "stored": stored, "stored_frozen": frozen, "packed_tensors": SHARDED_TENSORS.get(packed, 1), "on_host": on_host,
         "ignores_adapters": bool((train.extra or {}).get("ignored_modules")), "unsharded": ways.defers and recipe.gradients_live == "always",
     }  # fmt: skip
+    if shared["unsharded"]:
+        choices.warn("train.grad_accum: under no_sync every rank has the whole gradients of earlier micro-batches; train.extra.sync_each_batch: true shards them")
     # gradients have the type of what they belong to: whole ones that of the layers, shares that of the shards
     recipe = replace(recipe, setup=setup, stream=setup.weights, gradient=None)
     layout: Sharded
