@@ -91,7 +91,7 @@ def fully_sharded(train: Train, sharding: str, mesh: Mesh, network: Network, rec
         "ignores_adapters": bool((train.extra or {}).get("ignored_modules")), "unsharded": ways.defers and recipe.gradients_live == "always",
     }  # fmt: skip
     if shared["unsharded"]:
-        choices.warn("train.grad_accum: under no_sync every rank has the whole gradients of earlier micro-batches; train.extra.sync_each_batch: true shards them")
+        choices.warn("train.grad_accum: no_sync leaves every rank whole gradients of earlier micro-batches; train.extra.sync_each_batch: true shards them")
     # gradients have the type of what they belong to: whole ones that of the layers, shares that of the shards
     recipe = replace(recipe, setup=setup, stream=setup.weights, gradient=None)
     layout: Sharded
