@@ -116,7 +116,7 @@ def headline(job: Job | dict[str, Any] | str) -> dict[str, int]:
     """The figures that need no rows and no replay of the allocator: peak.allocated, static.allocated and what the engine adds."""
     job = job if isinstance(job, Job) else read_job(job)
     _, _, found = accounted(job)
-    totals = [rank.bill.totals() for rank in found.ranks]
+    totals = [rank.bill.totals() for rank in found.ranks if not rank.is_covered]
     worst = max(totals, key=lambda t: max(t.values()))
     host = _host(found, job)
     return {"peak.allocated": max(worst.values()), **_static(worst), **found.figures, **({"host.bytes": host["bytes"]} if host else {})}

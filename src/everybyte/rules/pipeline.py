@@ -13,7 +13,7 @@ micro-batches than stages each further one is one more to keep; from p on their 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from msgspec.structs import replace
@@ -62,6 +62,33 @@ def in_flight(plan: Plan, rank: int, kept: Sequence[int] | None = None, waiting:
 def flights(plan: Plan, rank: int) -> tuple[Flight, ...]:
     """What is in flight while each kind of pass runs. Any sum of counts with sizes that are not negative is largest in one of these states."""
     return _flights(_shortened(plan, rank), rank)
+
+
+@lru_cache(maxsize=16384)
+def outdone(plan: Plan, kinds: tuple[Hashable, ...]) -> tuple[bool, ...]:
+    """Of each rank, whether another that holds the same (its kind is equal) has at least as much in flight whatever passes: it then needs as much
+    memory at every moment, and the rank cannot be the only worst one."""
+    found: list[bool] = []
+    highest: dict[Hashable, list[int]] = {}
+    for rank, kind in enumerate(kinds):
+        others = highest.setdefault(kind, [])
+        is_outdone = any(_outdoes(plan, other, rank) for other in others)
+        found.append(is_outdone)
+        if not is_outdone:
+            others.append(rank)
+    return tuple(found)
+
+
+def _outdoes(plan: Plan, other: int, rank: int) -> bool:
+    """Whether for each pass of a rank the other one has a pass of the same kind with no fewer micro-batches of any chunk."""
+    above = flights(plan, other)
+    return all(any(_covers(more, fewer) for more in above) for fewer in flights(plan, rank))
+
+
+def _covers(more: Flight, fewer: Flight) -> bool:
+    return (more.kind, more.chunk) == (fewer.kind, fewer.chunk) and all(
+        a >= b for a, b in zip(more.kept + more.waiting, fewer.kept + fewer.waiting, strict=True)
+    )
 
 
 @lru_cache(maxsize=16384)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from everybyte.basics.dtypes import BF16, FP32, DType
 from everybyte.basics.record import Record
@@ -12,6 +13,9 @@ from everybyte.layers.replay import Recompute
 from everybyte.layers.setup import Setup
 from everybyte.layers.size import Batch
 from everybyte.rules.optimizer import OptimizerPlan
+
+ANY = Batch(1, 1, 1)
+"""A batch for what does not depend on it."""
 
 GradientsLive = Literal["backward", "always", "never"]
 """backward: from their making to the end of the step; always: through forward as well (accumulation, or zeroed instead of freed);
@@ -55,6 +59,11 @@ class Recipe(Record, frozen=True):
     """The loop calls torch.cuda.empty_cache() between steps."""
     images: int = 0
     """Items that go through a tower in a micro-batch."""
+
+    @property
+    def timeless(self) -> Recipe:
+        """The same recipe for any batch: what follows from it alone need not be worked out again."""
+        return replace(self, batch=ANY, images=0)
 
     @property
     def stepped(self) -> DType | None:

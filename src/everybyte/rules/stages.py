@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 from everybyte.basics.errors import BadInput
@@ -110,6 +111,19 @@ def dealt(layers: int, plan: Plan, given: tuple[int, ...] | str | None = None, m
     if sum(counts) != layers:
         raise BadInput(PATH, f"{' + '.join(map(str, counts))} = {sum(counts)} layers, but the model has {layers}")
     return _placed(plan, _pieces_of_counts(counts, mtp))
+
+
+@lru_cache(maxsize=4096)
+def kinds(network: Network, stages: tuple[Stage, ...]) -> tuple[Hashable, ...]:
+    """What the bytes of each stage follow from: equal for stages that hold the same."""
+    layers = [run.layer for run in network.runs for _ in range(run.count)]
+    return tuple(
+        (tuple(_row(layers[index] for index in chunk) for chunk in stage.chunks), stage.embedding, stage.head, stage.mtp, stage.mtp_chunk) for stage in stages
+    )
+
+
+def _row(layers: Iterable[Any]) -> tuple[tuple[Any, int], ...]:
+    return tuple((layer, len(list(group))) for layer, group in groupby(layers))
 
 
 # -- counts ------------------------------------------------------------------------------------------------------------------

@@ -28,8 +28,6 @@ from everybyte.rules.recipe import GradientsLive, Recipe, RecomputePlan
 from everybyte.rules.texts import group, storages_text
 
 AUTOGRAD = "operations of the layer in the order of its forward; what autograd keeps of each (pytorch tools/autograd/derivatives.yaml)"
-ONE = Batch(1, 1, 1)
-"""A batch for what does not depend on it."""
 CATEGORY: dict[Role, Category] = {"activation": "activation", "temporary": "temporary", "autograd_detail": "autograd_detail", "gradient": "gradient"}
 
 
@@ -61,7 +59,7 @@ class Flow(NamedTuple):
     """Whether they need a gradient: not before the first trained weight."""
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=16384)
 def segments(network: Network, setup: Setup, recompute: RecomputePlan, stream: DType, gradients: GradientsLive) -> tuple[Segment, ...]:
     """The network as a row of segments, each worked out for this setup."""
     found: list[Segment] = []
@@ -86,7 +84,7 @@ def segments(network: Network, setup: Setup, recompute: RecomputePlan, stream: D
     return tuple(found)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=16384)
 def ends_apart(network: Network, setup: Setup, recompute: RecomputePlan, stream: DType, gradients: GradientsLive) -> tuple[Segment, ...]:
     """The same row with the first and the last layer of every run as segments of their own."""
     found: list[Segment] = []
@@ -241,7 +239,7 @@ class Course:
 
     def __init__(self, network: Network, recipe: Recipe, layout: Layout = WHOLE, waiting: Waiting = ()) -> None:
         self.network, self.recipe, self.layout = network, recipe, layout
-        frame = _frame(network, replace(recipe, batch=ONE, images=0), layout)
+        frame = _frame(network, recipe.timeless, layout)
         self.row = frame.row
         self.points = {"": point_of(recipe.batch)}
         for tower in network.towers:

@@ -136,7 +136,7 @@ class Training(Record, frozen=True):
         return script(self.layout.writer(self))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def course_of(network: Network, recipe: Recipe, layout: Layout = WHOLE, waiting: Waiting = ()) -> Course:
     """The course of a step: the sizes of its segments, worked out once."""
     return Course(network, recipe, layout, waiting)

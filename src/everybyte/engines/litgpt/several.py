@@ -71,20 +71,9 @@ def spread_of(job: Job, network: Network, recipe: Recipe, release: Release, choi
     unsharded = recipe.gradients_live == "always"
     if sharding == "fsdp2":
         return Spread(recipe, RowShards(degree=mesh.shards, unsharded=unsharded), mesh.gpus, mesh)
-    return _flat(recipe, mesh, unsharded)
-
-
-def micro_batches(found: Spread, release: Release, choices: Choices) -> tuple[Recipe, ...]:
-    """The micro-batches of which one may be the highest. Where the longest sample comes first, it finds no gradients of earlier ones; later ones find
-    whole gradients under no_sync, but are shorter."""
-    recipe = found.recipe
-    whole = isinstance(found.layout, FlatShards) and found.layout.unsharded
-    if not whole or not release.longest_first:
-        return (recipe,)
-    choices.assume("later micro-batches, which find whole gradients of earlier ones, are taken to be half as long as the longest sample")
-    s = max(recipe.batch.s // 2, 1)
-    later = replace(recipe, batch=recipe.batch._replace(s=s, t=s), graph_outlives=True)
-    return replace(recipe, gradients_live="backward"), later
+    if unsharded:
+        choices.assume("a later micro-batch, which finds whole gradients of earlier ones, may be as long as the longest sample")
+    return _flat(replace(recipe, graph_outlives=True), mesh, unsharded)
 
 
 def _flat(recipe: Recipe, mesh: Mesh, unsharded: bool) -> Spread:

@@ -10,7 +10,7 @@ from everybyte.basics.origin import default_of, inferred
 from everybyte.engines.litgpt.linear import LORA, PROMPT, SCALED
 from everybyte.engines.litgpt.network import Script, rendition
 from everybyte.engines.litgpt.release import Release, release_of
-from everybyte.engines.litgpt.several import micro_batches, spread_of
+from everybyte.engines.litgpt.several import spread_of
 from everybyte.job import InlineModel, Job, Train
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Adapter, Kernels, Packed, Setup
@@ -56,8 +56,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
         size = recipe.setup.weights.nbytes(network.vocab * network.hidden)
         text = plain("e·V·h", e=recipe.setup.weights.block_bytes, V=network.vocab, h=network.hidden)
         extra.append(Line("gradients/embedding", "gradient", size, text, STABLE_SOURCE))
-    bills = [training(form, one, device.compute_capability, tuple(extra), found.layout) for one in micro_batches(found, release, choices)]
-    bill = max(bills, key=lambda bill: max(bill.totals().values())) if len(bills) > 1 else bills[0]
+    bill = training(form, found.recipe, device.compute_capability, tuple(extra), found.layout)
     return Account((rank_of(bill, found, job, device),), choices, bill.trained_params)
 
 

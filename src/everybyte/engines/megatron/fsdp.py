@@ -95,6 +95,11 @@ class FsdpLayout(MegatronLayout, frozen=True):
         """The same without what a pipeline is sending."""
         return cast("FsdpLayout", self.at_rest)
 
+    @property
+    def in_step(self) -> FsdpLayout:
+        """All but what a pipeline is sending."""
+        return replace(self, received=0, in_transit=0, deferred=0)
+
     def beside(self, course: Course, index: int, moment: Moment) -> tuple[Line, ...]:
         """What a pipeline has beside, and in forward the layer that runs with those gathered ahead of it."""
         whole = 0

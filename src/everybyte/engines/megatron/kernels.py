@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from everybyte.basics.errors import Unsupported
@@ -123,15 +123,17 @@ def handle_workspace(capability: str, config: str, *, widens_blackwell: bool = T
     return cublas_workspace(capability if widens_blackwell or major(capability) < 10 else "8.0")
 
 
-def workspace_lines(site: Site) -> Iterator[Line]:
+@lru_cache(maxsize=1024)
+def workspace_lines(site: Site) -> tuple[Line, ...]:
     """Workspaces of PyTorch's cuBLAS handles and of Transformer Engine, each made once and kept."""
     one, handles = handle_workspace(site.capability, site.config, widens_blackwell=site.versions.widens_blackwell), 4 if site.streams else 2
-    yield Line("workspace/cublas", "workspace", handles * one, plain("handles·w", handles=handles, w=one), CUBLAS_SOURCE, "formula")
+    found = [Line("workspace/cublas", "workspace", handles * one, plain("handles·w", handles=handles, w=one), CUBLAS_SOURCE, "formula")]
     if not site.te:
-        return
+        return tuple(found)
     own = 32 * MiB + KiB if major(site.capability) >= 9 else 4 * MiB
-    yield Line("workspace/transformer_engine", "workspace", own, plain("w_te", w_te=own), TE_GEMM, "formula")
+    found.append(Line("workspace/transformer_engine", "workspace", own, plain("w_te", w_te=own), TE_GEMM, "formula"))
     for wanted, name, count in ((site.overlapped, "userbuffers", 3), (site.grouped, "grouped", 4)):
         if wanted:
             text = plain("streams·w_te", streams=count, w_te=own)
-            yield Line(f"workspace/transformer_engine/{name}", "workspace", count * own, text, f"{TE_GEMM}, one for each stream", "formula")
+            found.append(Line(f"workspace/transformer_engine/{name}", "workspace", count * own, text, f"{TE_GEMM}, one for each stream", "formula"))
+    return tuple(found)

@@ -158,6 +158,16 @@ class MegatronLayout(Layout, frozen=True):
         return replace(self, hidden=0, received=0, in_transit=0, deferred=0, fetched=0)
 
     @property
+    def in_step(self) -> MegatronLayout:
+        """What of it the highest instant of a layer depends on."""
+        return MegatronLayout(fetched=self.fetched)
+
+    @property
+    def transit_bytes(self) -> int:
+        """Bytes that a pipeline has beside every layer that runs."""
+        return self.in_transit * self.hidden + self.deferred
+
+    @property
     def left_bytes(self) -> int:
         """Bytes of what the pipeline leaves until the next step."""
         return 2 * self.received * self.hidden

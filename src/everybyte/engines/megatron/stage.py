@@ -4,48 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import Any
 
 from msgspec.structs import replace
 
 from everybyte.basics.record import Record
 from everybyte.engines.megatron.block import TransformerLayer
+from everybyte.engines.megatron.buffers import buffers
 from everybyte.engines.megatron.layout import MegatronLayout
-from everybyte.engines.megatron.network import Recomputed, StagePlan, stage_plan
-from everybyte.engines.megatron.sizes import Split
-from everybyte.engines.megatron.style import Style
+from everybyte.engines.megatron.network import StagePlan
+from everybyte.engines.megatron.run import Run
 from everybyte.layers.network import Network, write
-from everybyte.layers.network import Run as NamedRun
-from everybyte.layers.size import Batch, Dim, Dims, Point
-from everybyte.ledger.build import Line
+from everybyte.layers.size import Dim
 from everybyte.ledger.entry import Phase
+from everybyte.ledger.ledger import Ledger
 from everybyte.models.count import parts
+from everybyte.rules.alike import unnamed
 from everybyte.rules.pipeline import Flight, flights, in_flight
 from everybyte.rules.recipe import Recipe
-from everybyte.rules.schedules import Plan
 from everybyte.rules.stages import Stage
-from everybyte.rules.step import Course, Waiting
+from everybyte.rules.step import Course, Waiting, measured, point_of, segments
 from everybyte.rules.training import Training, course_of
-
-ANY = Batch(1, 1, 1)
-"""A batch for what does not depend on it."""
-
-
-class Run(Record, frozen=True):
-    """What all stages of a job have in common."""
-
-    network: Network
-    vocab: int
-    split: Split
-    style: Style
-    recipe: Recipe
-    layout: MegatronLayout
-    full: Recomputed | None
-    capability: str
-    plan: Plan | None
-    """None without a pipeline."""
-    deferred: int = 0
-    """Micro-batches for which the head's weight gradient waits."""
 
 
 class StageTraining(Training, frozen=True):
@@ -56,12 +34,23 @@ class StageTraining(Training, frozen=True):
 
     def totals(self) -> dict[Phase, int]:
         """Bytes of each phase without writing rows."""
-        assert isinstance(self.layout, MegatronLayout)
-        running, resting = _persistent(_Holds.of(self.network), replace(self.recipe, batch=ANY), self.layout.at_rest)
+        layout, recipe = self.layout, self.recipe
+        assert isinstance(layout, MegatronLayout)
+        running, resting = _persistent(unnamed(self.network), recipe.timeless, layout.at_rest)
         beside = sum(line.bytes for line in self.extra)
-        found: dict[Phase, int] = {phase: running + beside + summit.bytes for phase, summit in self.course.summits().items()}
-        found["optimizer"] = found["between_steps"] = resting + beside + self.layout.left_bytes
+        running += beside + self.waiting_bytes() + layout.transit_bytes
+        course = course_of(unnamed(self.passing or self.network), recipe, layout.in_step)
+        found: dict[Phase, int] = {phase: running + summit.bytes for phase, summit in course.summits().items()}
+        found["optimizer"] = found["between_steps"] = resting + beside + layout.left_bytes
         return found
+
+    def waiting_bytes(self) -> int:
+        """What is kept of the micro-batches beside the one that runs."""
+        if not self.waiting:
+            return 0
+        recipe, in_flight = self.recipe, dict(self.waiting)
+        row = segments(self.passing or self.network, recipe.setup, recipe.recompute, recipe.stream, self.layout.lives(recipe))
+        return sum(in_flight.get(s.part, 0) * s.copies * measured(s.tally, recipe.batch).kept for s in row)
 
     @property
     def course(self) -> Course:
@@ -76,56 +65,66 @@ class StageTraining(Training, frozen=True):
         return script(MegatronScript(self))
 
 
-class _Holds(Record, frozen=True):
-    """What a network's weights follow from, whatever its layers are called: stages in the middle of a pipeline are alike."""
-
-    stem: Any
-    runs: tuple[tuple[Any, int, Dims], ...]
-    head: Any
-    hidden: int
-    tied: bool
-
-    @classmethod
-    def of(cls, network: Network) -> _Holds:
-        """That of a stage."""
-        return cls(network.stem, tuple((run.layer, run.count, run.dims) for run in network.runs), network.head, network.hidden, network.tied)
-
-    def network(self) -> Network:
-        """A network that holds the same."""
-        runs = tuple(NamedRun(str(index), 0, count, layer, dims) for index, (layer, count, dims) in enumerate(self.runs))
-        return Network("", "", self.hidden, 0, runs, self.stem, None, self.head, self.tied)
-
-
-@lru_cache(maxsize=4096)
-def _persistent(holds: _Holds, recipe: Recipe, layout: MegatronLayout) -> tuple[int, int]:
+@lru_cache(maxsize=16384)
+def _persistent(network: Network, recipe: Recipe, layout: MegatronLayout) -> tuple[int, int]:
     """Bytes of weights, states and main gradients: while micro-batches run, and from the optimizer's step to the next."""
-    network = holds.network()
     held = sum(line.bytes for line in (*layout.weights(network, recipe), *layout.states(network, recipe)))
     running, resting = (sum(line.bytes for line in lines(network, recipe)) for lines in (layout.accumulated, layout.gradients))
     return held + running, held + resting
 
 
-def bill_of(run: Run, stage: Stage, extra: tuple[Line, ...]) -> StageTraining:
-    """The course of a rank of this stage: of all passes of its schedule, the one that needs most."""
-    candidates = [_training(run, stage, flight, extra) for flight in _busiest(run, stage)]
-    return candidates[0] if len(candidates) == 1 else max(candidates, key=lambda bill: max(bill.totals().values()))
+class StageBill(Record, frozen=True):
+    """The course of a rank of a stage: of all passes of its schedule, the one that needs most. It is worked out when somebody asks."""
+
+    run: Run
+    stage: Stage
+
+    @property
+    def network(self) -> Network:
+        """All chunks of the stage."""
+        return self.run.part(self.stage).network
+
+    def totals(self) -> dict[Phase, int]:
+        """Allocated bytes at the highest instant of each phase."""
+        return max((training.totals() for training in _passes(self.run, self.stage)), key=lambda totals: max(totals.values()))
+
+    def ledger(self) -> Ledger:
+        """All rows."""
+        return _busiest(self).ledger()
+
+    def script(self) -> Iterable[tuple[int, int]]:
+        """The allocations in program order."""
+        return _busiest(self).script()
 
 
-def _training(run: Run, stage: Stage, flight: Flight | None, extra: tuple[Line, ...]) -> StageTraining:
-    count = len(stage.chunks)
-    order = _all_chunks(stage) if flight is None else (*(c for c in range(count) if c != flight.chunk and flight.kept[c]), flight.chunk)
-    whole = stage_plan(run.network, stage, run.split, run.style, run.vocab, run.full, _all_chunks(stage))
-    found = stage_plan(run.network, stage, run.split, run.style, run.vocab, run.full, order)
+@lru_cache(maxsize=256)
+def _busiest(bill: StageBill) -> StageTraining:
+    """The pass that needs most."""
+    return max(_passes(bill.run, bill.stage), key=lambda training: max(training.totals().values()))
+
+
+def _passes(run: Run, stage: Stage) -> list[StageTraining]:
+    """The passes that may need most."""
+    whole = run.part(stage)
     layout = run.layout
-    if run.style.parked:
-        layout = replace(layout, fetched=_parked(run, found))
     if stage.has_head and run.deferred:
         layout = replace(layout, deferred=run.deferred * (_logits(run) + layout.hidden))
-    if flight is not None:
-        received = len(stage.chunks) - stage.has_embedding
-        layout = replace(layout, received=received, in_transit=(2 if len(stage.chunks) == 1 else 3) if received else 0)
-    passing = None if found.network is whole.network else found.network
-    return StageTraining(whole.network, run.recipe, run.capability, extra, layout, _waiting(found, flight), passing=passing)
+    if run.plan is not None and (received := len(stage.chunks) - stage.has_embedding):
+        layout = replace(layout, received=received, in_transit=2 if len(stage.chunks) == 1 else 3)
+    beside = (*run.workspaces, *buffers(run, stage))
+    found = []
+    for flight in _flights(run, stage, whole):
+        part = whole if flight is None else run.part(stage, _order(stage, flight))
+        if run.style.parked:
+            layout = replace(layout, fetched=_parked(run, part))
+        passing = None if part.network is whole.network else part.network
+        found.append(StageTraining(whole.network, run.recipe, run.capability, beside, layout, _waiting(part, flight), passing=passing))
+    return found
+
+
+def _order(stage: Stage, flight: Flight) -> tuple[int, ...]:
+    """The chunks of which some micro-batch is on its way, the one that runs last."""
+    return (*(c for c in range(len(stage.chunks)) if c != flight.chunk and flight.kept[c]), flight.chunk)
 
 
 def _parked(run: Run, found: StagePlan) -> int:
@@ -137,7 +136,7 @@ def _parked(run: Run, found: StagePlan) -> int:
 
 def _layer_kept(run: Run, layer: TransformerLayer) -> int:
     dims = (layer.split.tokens, Dim("h", layer.sizes.hidden))
-    return write(layer, run.recipe.setup, dims, run.recipe.stream, "none", False).tally.kept_size.at(Point(run.recipe.batch))
+    return write(layer, run.recipe.setup, dims, run.recipe.stream, "none", False).tally.kept_size.at(point_of(run.recipe.batch))
 
 
 def _logits(run: Run) -> int:
@@ -146,26 +145,21 @@ def _logits(run: Run) -> int:
     return run.recipe.stream.nbytes(batch.b * batch.s * run.vocab // run.split.tp)
 
 
-def _all_chunks(stage: Stage) -> tuple[int, ...]:
-    """The chunks of a stage, that with the head last."""
-    return tuple(sorted(range(len(stage.chunks)), key=lambda chunk: (chunk == stage.head, chunk)))
-
-
 def _waiting(found: StagePlan, flight: Flight | None) -> Waiting:
     """Micro-batches beside the one that runs, by piece. The chunk that runs is the last of the row, and the row counts one micro-batch of each other
     chunk before it."""
     if flight is None:
         return ()
-    counts = [kept if chunk == flight.chunk else kept - 1 for chunk, kept in enumerate(flight.kept)]
-    return tuple((label, counts[chunk]) for chunk, labels in enumerate(found.labels) for label in labels)
+    counts = [kept if chunk == flight.chunk else max(kept - 1, 0) for chunk, kept in enumerate(flight.kept)]
+    return tuple((label, counts[chunk]) for chunk, labels in enumerate(found.labels) if counts[chunk] for label in labels)
 
 
-def _busiest(run: Run, stage: Stage) -> Iterator[Flight | None]:
-    """The passes that may need most: the one with most in flight, and the one that ends in the loss with most in flight."""
+def _flights(run: Run, stage: Stage, whole: StagePlan) -> Iterator[Flight | None]:
+    """What is in flight while one of the passes that may need most runs: the one with most in flight, and the one that ends in the loss with most."""
     if run.plan is None:
         yield None
         return
-    sizes = _kept(run, stage) if len(stage.chunks) > 1 else (1,)
+    sizes = _kept(run, whole) if len(stage.chunks) > 1 else (1,)
     first = in_flight(run.plan, stage.index, sizes)
     yield first
     if stage.has_head:
@@ -175,12 +169,10 @@ def _busiest(run: Run, stage: Stage) -> Iterator[Flight | None]:
             yield best
 
 
-@lru_cache(maxsize=4096)
-def _kept(run: Run, stage: Stage) -> tuple[int, ...]:
+def _kept(run: Run, whole: StagePlan) -> tuple[int, ...]:
     """Bytes that each chunk keeps of a micro-batch."""
-    found = stage_plan(run.network, stage, run.split, run.style, run.vocab, run.full, _all_chunks(stage))
-    course = course_of(found.network, run.recipe, run.layout)
+    recipe = run.recipe
     by_label: dict[str, int] = {}
-    for segment, kept in zip(course.row, course.kept, strict=True):
-        by_label[segment.part] = by_label.get(segment.part, 0) + segment.copies * kept
-    return tuple(sum(by_label.get(label, 0) for label in labels) for labels in found.labels)
+    for segment in segments(whole.network, recipe.setup, recipe.recompute, recipe.stream, run.layout.lives(recipe)):
+        by_label[segment.part] = by_label.get(segment.part, 0) + segment.copies * measured(segment.tally, recipe.batch).kept
+    return tuple(sum(by_label.get(label, 0) for label in labels) for labels in whole.labels)

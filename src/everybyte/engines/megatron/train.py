@@ -11,8 +11,9 @@ from everybyte.basics.origin import default_of, inferred
 from everybyte.engines.megatron.fsdp import FsdpLayout, gradient_type, main_bytes, strategy_of
 from everybyte.engines.megatron.kernels import Site, Versions, versions_of, workspace_config, workspace_lines
 from everybyte.engines.megatron.layout import MegatronLayout, States
-from everybyte.engines.megatron.sizes import Heads, Latent, Mixture, Sizes, Split, layers_of, padded, prediction_of
-from everybyte.engines.megatron.stage import Run, bill_of
+from everybyte.engines.megatron.run import Run
+from everybyte.engines.megatron.sizes import Split, padded
+from everybyte.engines.megatron.stage import StageBill
 from everybyte.engines.megatron.style import Style
 from everybyte.engines.megatron.style_from_job import full_of, is_swift, style_of
 from everybyte.job import InlineModel, Job, Train
@@ -21,19 +22,18 @@ from everybyte.job.words import Sharding
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Setup
 from everybyte.layers.size import Batch
-from everybyte.ledger.build import Line, plain
+from everybyte.ledger.build import Line
 from everybyte.models.count import parameter_count
 from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.choices import Choices
 from everybyte.rules.mesh import Mesh, mesh_of
 from everybyte.rules.nccl import beside_allocator
 from everybyte.rules.optimizer import OptimizerPlan
+from everybyte.rules.pipeline import outdone
 from everybyte.rules.recipe import Recipe
 from everybyte.rules.schedules import Plan, plan_of, with_hyphens
-from everybyte.rules.stages import Stage, stages_of
+from everybyte.rules.stages import Stage, kinds, stages_of
 
-BUFFER = "Megatron-LM core/utils.py GlobalMemoryBuffer: grows to the largest request and stays"
-DUMMIES = "TransformerEngine pytorch/module/base.py get_dummy_wgrad: one tensor for each shape of a weight, made once"
 SHARDINGS: dict[Sharding, bool] = {"none": False, "ddp": False, "distributed-optimizer": True, "zero1": True, "megatron-fsdp": True}
 """train.sharding -> whether the distributed optimizer divides states."""
 
@@ -55,19 +55,21 @@ def account(job: Job, network: Network, device: Device) -> Account:
     recipe = _recipe(train, network, mesh, choices)
     run = Run(
         network, vocab, split, style, recipe, _layout(train, extra, network, mesh, recipe, distributed=distributed), full_of(train, choices),
-        device.compute_capability, plan, _deferred(extra, plan),
+        device.compute_capability, plan, found, _workspaces(extra, style, network, device, found), _deferred(extra, plan),
     )  # fmt: skip
     stages = (_only(network),) if plan is None else stages_of(train, network, plan)
     outside = beside_allocator(job, mesh, "megatron", device, experts=bool(network.experts), tied=network.tied)
-    ranks = []
-    for stage in stages:
-        beside = (*_workspaces(extra, style, network, device, found), *_buffers(run, stage, found))
-        bill = bill_of(run, stage, beside)
-        host = run.layout.host(bill.network, recipe)
-        ranks.append(Rank(bill, _label(stage, mesh), mesh.gpus // mesh.pp, stage.index, outside, host))
     if network.experts:
         choices.assume("routing is balanced: every expert gets the same number of tokens")
-    return Account(tuple(ranks), choices, parameter_count(network))
+    return Account(tuple(_ranks(run, stages, mesh, outside)), choices, parameter_count(network))
+
+
+def _ranks(run: Run, stages: tuple[Stage, ...], mesh: Mesh, outside: tuple[Line, ...]) -> Iterator[Rank]:
+    covered = (False,) if run.plan is None else outdone(run.plan, kinds(run.network, stages))
+    for stage, is_covered in zip(stages, covered, strict=True):
+        bill = StageBill(run, stage)
+        host = run.layout.host(bill.network, run.recipe) if run.layout.on_host else ()
+        yield Rank(bill, _label(stage, mesh), mesh.gpus // mesh.pp, stage.index, outside, host, is_covered)
 
 
 def _refuse(train: Train) -> None:
@@ -200,83 +202,11 @@ def _layout(train: Train, extra: Mapping[str, Any], network: Network, mesh: Mesh
     )  # fmt: skip
 
 
-# -- beside ------------------------------------------------------------------------------------------------------------------
-def _workspaces(extra: Mapping[str, Any], style: Style, network: Network, device: Device, found: Versions) -> Iterator[Line]:
+def _workspaces(extra: Mapping[str, Any], style: Style, network: Network, device: Device, found: Versions) -> tuple[Line, ...]:
     """Workspaces. The router of a mixture runs in Transformer Engine whatever runs the layers (moe/moe_utils.py router_gating_linear)."""
     site = Site(
         device.compute_capability, found, workspace_config(extra), style.te or bool(network.experts),
         grouped=style.te and bool(network.experts) and bool(extra.get("moe-grouped-gemm")), overlapped=style.te and bool(extra.get("tp-comm-overlap")),
         streams=bool(extra.get("overlap-moe-expert-parallel-comm")),
     )  # fmt: skip
-    yield from workspace_lines(site)
-
-
-def _buffers(run: Run, stage: Stage, found: Versions) -> Iterator[Line]:
-    """The global memory buffer, and dummy gradients that a fused product hands to autograd in place of a weight's."""
-    every = layers_of(run.network)
-    sizes = list(dict.fromkeys(every[index] for index in stage.layers))
-    sizes += prediction_of(run.network) if stage.mtp else ()
-    e, h = run.recipe.stream.block_bytes, run.network.hidden
-    size, formula, symbols = max(_requests(run, sizes, stage), key=lambda found: found[0], default=(0, "0", {}))
-    if size:
-        yield Line("buffers/mpu", "comm_buffer", size, plain(f"e·{formula}", e=e, **symbols), BUFFER)
-    if not run.style.wgrad_fused:
-        return
-    if run.style.te and found.reuses_te_gradients:
-        shapes = {shape for layer in sizes for shape in _weight_shapes(layer, run.split)}
-        total = sum(-(-e * rows * columns // 512) * 512 for rows, columns in shapes)
-        yield Line("buffers/dummy gradients", "gradient", total, plain("dummies", dummies=total), DUMMIES)
-    if stage.has_head and found.reuses_head_gradient:
-        rows = run.vocab // run.split.tp
-        yield Line("buffers/dummy gradient of the head", "gradient", e * rows * h, plain("e·V·h", e=e, V=rows, h=h), DUMMIES)
-
-
-def _requests(run: Run, sizes: list[Sizes], stage: Stage) -> Iterator[tuple[int, str, dict[str, int]]]:
-    """(bytes, formula without e, symbols) of what is asked of the global memory buffer."""
-    style, split, batch = run.style, run.split, run.recipe.batch
-    e, h, n = run.recipe.stream.block_bytes, run.network.hidden, batch.b * batch.s
-    local = n // split.tp if split.sp else n
-    if split.sp and (stage.has_head or not style.te):
-        yield e * n * h, "n·h", {"n": n, "h": h}
-    if any(isinstance(layer.mlp, Mixture) for layer in sizes) and style.dispatcher == "allgather" and split.etp * split.ep > 1:
-        ranks = split.etp * split.ep
-        yield e * local * ranks * h, "n·ranks·h", {"n": local, "ranks": ranks, "h": h}
-    if not style.te and style.attention == "unfused":
-        heads = max((layer.attention.heads for layer in sizes if isinstance(layer.attention, Heads | Latent)), default=0) // split.tp
-        yield e * batch.b * heads * batch.s * batch.t, "b·a·s·t", {"b": batch.b, "a": heads, "s": batch.s, "t": batch.t}
-
-
-def _weight_shapes(layer: Sizes, split: Split) -> Iterator[tuple[int, int]]:
-    """Shapes of the weights of Transformer Engine's linear layers on one rank."""
-    h, a = layer.hidden, layer.attention
-    if isinstance(a, Heads):
-        heads, groups = a.heads // split.tp, max(a.kv_heads // split.tp, 1)
-        yield (heads + 2 * groups) * a.head_dim, h
-        yield h, heads * a.head_dim
-    elif isinstance(a, Latent):
-        yield from _latent_shapes(a, h, split.tp)
-    elif a is not None:
-        inner, groups = a.heads * a.head_dim // split.tp, a.groups // split.tp
-        yield 2 * (inner + groups * a.state) + a.heads // split.tp, h
-        yield h, inner
-    if isinstance(layer.mlp, Mixture):
-        yield from _pair(layer.mlp.expert.ffn // split.etp, h, layer.mlp.expert.gated)
-        if layer.mlp.shared:
-            yield from _pair(layer.mlp.shared // split.tp, h, layer.mlp.expert.gated)
-    elif layer.mlp is not None:
-        yield from _pair(layer.mlp.ffn // split.tp, h, layer.mlp.gated)
-
-
-def _latent_shapes(a: Latent, h: int, tp: int) -> Iterator[tuple[int, int]]:
-    heads = a.heads // tp
-    if a.q_rank:
-        yield a.q_rank, h
-    yield heads * (a.nope + a.rope), a.q_rank or h
-    yield a.kv_rank + a.rope, h
-    yield heads * (a.nope + a.v_dim), a.kv_rank
-    yield h, heads * a.v_dim
-
-
-def _pair(width: int, h: int, gated: bool) -> Iterator[tuple[int, int]]:
-    yield (2 if gated else 1) * width, h
-    yield h, width
+    return workspace_lines(site)
