@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal, cast
 
+from msgspec.structs import replace
+
 from everybyte.basics.dtypes import BF16, FP8, FP16, FP32, DType
 from everybyte.basics.errors import Unsupported
 from everybyte.basics.units import ceil_div
