@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
+from itertools import groupby
 from math import lcm
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -17,8 +19,8 @@ from everybyte.layers.size import elements
 from everybyte.layers.tape import Parameter
 from everybyte.ledger.build import Line, Text, plain
 from everybyte.ledger.entry import Category
-from everybyte.models.count import tensors
-from everybyte.rules.layout import Layout, Moment
+from everybyte.models.count import declared, tensors
+from everybyte.rules.layout import WHOLE, Layout, Moment
 from everybyte.rules.recipe import Recipe
 from everybyte.rules.static import Group, groups, weight_lines
 from everybyte.rules.static_texts import gradients_text
@@ -127,13 +129,10 @@ class MegatronLayout(Layout, frozen=True):
         """What lies in host memory: fp32 copies of this rank's part of the weights and of their gradients, and moments."""
         if not self.on_host:
             return ()
-
-        def copies(p: Parameter) -> tuple[int, ...]:
-            return (4, 4)
-
+        moments = Same((self.states_kept.moment.block_bytes,) * 2)
         return (
-            *_shared(self, network, recipe.setup, "host/weights and gradients", "optimizer_state", copies, HOST),
-            *_shared(self, network, recipe.setup, "host/optimizer", "optimizer_state", lambda p: (self.states_kept.moment.block_bytes,) * 2, HOST),
+            *_shared(self, network, recipe.setup, "host/weights and gradients", "optimizer_state", Same((4, 4)), HOST),
+            *_shared(self, network, recipe.setup, "host/optimizer", "optimizer_state", moments, HOST),
         )
 
     def beside(self, course: Course, index: int, moment: Moment) -> tuple[Line, ...]:
@@ -185,18 +184,18 @@ class MegatronLayout(Layout, frozen=True):
 def _weights(layout: MegatronLayout, network: Network, setup: Setup) -> tuple[Line, ...]:
     lines: list[Line] = []
     if layout.distributed:
-        lines += _each(layout, network, setup, "weights", "parameter", lambda p: setup.weights.block_bytes, BUFFERS)
+        lines += _each(network, setup, "weights", "parameter", Same((setup.weights.block_bytes,)), BUFFERS)
         lines += _padding(layout, network, setup, "weights", "parameter", setup.weights)
     else:
-        lines += weight_lines(network, setup, layout)
+        lines += weight_lines(network, setup, WHOLE)
     if layout.fp8_copies:
-        lines += _each(layout, network, setup, "fp8 copies", "parameter", lambda p: 2 * is_fp8(p), FP8_COPIES)
+        lines += _each(network, setup, "fp8 copies", "parameter", fp8_copies, FP8_COPIES)
     return tuple(lines)
 
 
 @lru_cache(maxsize=1024)
 def _main_gradients(layout: MegatronLayout, network: Network, setup: Setup) -> tuple[Line, ...]:
-    lines = list(_each(layout, network, setup, "gradients", "gradient", lambda p: layout.gradient.block_bytes, BUFFERS))
+    lines = list(_each(network, setup, "gradients", "gradient", Same((layout.gradient.block_bytes,)), BUFFERS))
     if layout.distributed:
         lines += _padding(layout, network, setup, "gradients", "gradient", layout.gradient)
     return tuple(lines)
@@ -204,9 +203,7 @@ def _main_gradients(layout: MegatronLayout, network: Network, setup: Setup) -> t
 
 @lru_cache(maxsize=1024)
 def _wide_copies(layout: MegatronLayout, network: Network, setup: Setup) -> tuple[Line, ...]:
-    if not layout.widens:
-        return ()
-    return tuple(_shared(layout, network, setup, "wide gradients", "gradient", lambda p: (4,), WIDENED))
+    return tuple(_shared(layout, network, setup, "wide gradients", "gradient", Same((4,)), WIDENED)) if layout.widens else ()
 
 
 @lru_cache(maxsize=1024)
@@ -214,45 +211,88 @@ def _states(layout: MegatronLayout, network: Network, setup: Setup) -> tuple[Lin
     kept = layout.states_kept
     if layout.whole_tensors:
         return _dealt(layout, network, setup)
-
-    def moments(p: Parameter) -> tuple[int, ...]:
-        return (kept.moment.block_bytes,) * (1 if kept.muon and is_matrix(p) else 2)
-
+    moments = Moments(kept.moment.block_bytes, kept.muon)
     return (
         *_shared(layout, network, setup, "optimizer", "optimizer_state", moments, OPTIMIZER),
-        *_shared(layout, network, setup, "master", "optimizer_state", lambda p: (kept.master,), OPTIMIZER),
+        *_shared(layout, network, setup, "master", "optimizer_state", Same((kept.master,)), OPTIMIZER),
     )
 
 
-def _each(layout: Layout, network: Network, setup: Setup, name: str, category: Category, width: Callable[[Parameter], int], source: str) -> Iterator[Line]:
+Widths = Callable[[Parameter], tuple[int, ...]]
+"""Bytes a number of the tensors that stand beside a parameter. Equal rules are equal values."""
+
+
+class Same(Record, frozen=True):
+    """The same tensors beside each parameter."""
+
+    widths: tuple[int, ...]
+
+    def __call__(self, p: Parameter) -> tuple[int, ...]:
+        """Their bytes a number."""
+        return self.widths
+
+
+class Moments(Record, frozen=True):
+    """Two moments, under Muon one of each matrix."""
+
+    width: int
+    muon: bool
+
+    def __call__(self, p: Parameter) -> tuple[int, ...]:
+        """Their bytes a number."""
+        return (self.width,) * (1 if self.muon and is_matrix(p) else 2)
+
+
+def fp8_copies(p: Parameter) -> tuple[int, ...]:
+    """An fp8 copy and its transpose."""
+    return (2 * is_fp8(p),)
+
+
+class Portion(NamedTuple):
+    """Parameters of a group that have equally many bytes a number beside them, in all copies of the group."""
+
+    group: Group
+    members: tuple[Parameter, ...]
+    each: int
+    exact: int
+    """Bytes, close together."""
+    alone: int
+    """Bytes, each tensor in multiples of 512."""
+
+
+@lru_cache(maxsize=16384)
+def portions(network: Network, setup: Setup, widths: Widths, *, experts_apart: bool) -> tuple[Portion, ...]:
+    """The trained parameters of a network, whole."""
+    found = []
+    for group in groups(network, setup, WHOLE):
+        for (each, _), members in by_width(group.trained, lambda p: (sum(widths(p)), experts_apart and is_expert(p))):
+            alone = sum(p.count * round_up(width * elements(p.dims)[0], 512) for p in members for width in widths(p))
+            if each:
+                found.append(Portion(group, members, each, each * numel_of(group, members), group.copies * alone))
+    return tuple(found)
+
+
+def _each(network: Network, setup: Setup, name: str, category: Category, widths: Widths, source: str) -> Iterator[Line]:
     """Numbers of so many bytes each, close together."""
-    for group in groups(network, setup, layout):
-        for each, members in by_width(group.trained, width):
-            size = each * numel_of(group, members)
-            if size:
-                yield Line(f"{name}/{group.place}", category, size, partial(divided_text, group, members, each, 1, 0), source)
+    for group, members, each, exact, _ in portions(network, setup, widths, experts_apart=False):
+        yield Line(f"{name}/{group.place}", category, exact, partial(divided_text, group, members, each, 1, 0), source)
 
 
-def _shared(
-    layout: MegatronLayout, network: Network, setup: Setup, name: str, category: Category, widths: Callable[[Parameter], tuple[int, ...]], source: str
-) -> Iterator[Line]:
+def _shared(layout: MegatronLayout, network: Network, setup: Setup, name: str, category: Category, widths: Widths, source: str) -> Iterator[Line]:
     """Numbers beside each parameter: this rank's part of them, or whole tensors in multiples of 512 bytes."""
-    for group in groups(network, setup, layout):
-        for key, members in by_width(group.trained, lambda p: sum(widths(p)) * 2**20 + layout.over(p)):
-            each, over = key >> 20, key % 2**20
-            if not each:
-                continue
-            exact = each * numel_of(group, members)
-            size = ceil_div(exact, over)
-            if not layout.distributed:
-                size = group.copies * sum(p.count * round_up(width * elements(p.dims)[0], 512) for p in members for width in widths(p))
-            label = f"{name}/{group.place}" + ("/experts" if is_expert(members[0]) else "")
-            yield Line(label, category, size, partial(divided_text, group, members, each, over, size - exact // over), source)
+    for group, members, each, exact, alone in portions(network, setup, widths, experts_apart=True):
+        over = layout.over(members[0])
+        size = ceil_div(exact, over) if layout.distributed else alone
+        label = f"{name}/{group.place}" + ("/experts" if is_expert(members[0]) else "")
+        yield Line(label, category, size, partial(divided_text, group, members, each, over, size - exact // over), source)
 
 
-def by_width(members: Iterable[Parameter], width: Callable[[Parameter], int]) -> list[tuple[int, tuple[Parameter, ...]]]:
+K = TypeVar("K")
+
+
+def by_width(members: Iterable[Parameter], width: Callable[[Parameter], K]) -> list[tuple[K, tuple[Parameter, ...]]]:
     """Members by a width of theirs."""
-    found: dict[int, list[Parameter]] = {}
+    found: dict[K, list[Parameter]] = {}
     for p in members:
         found.setdefault(width(p), []).append(p)
     return [(each, tuple(parts)) for each, parts in found.items()]
@@ -283,22 +323,44 @@ def _padding(layout: MegatronLayout, network: Network, setup: Setup, name: str, 
         yield Line(f"{name}/padding", category, kind.nbytes(numel), plain("e·P_pad", e=kind.block_bytes, P_pad=numel), BUFFERS)
 
 
-@lru_cache(maxsize=1024)
 def padding_of(layout: MegatronLayout, network: Network, setup: Setup) -> int:
-    """Elements of the buffers that belong to no parameter. Buckets are filled from the last parameter to the first."""
-    total = 0
-    every = [p for p in tensors(network, setup) if not p.buffer]
-    for experts, over in ((False, layout.shards), (True, layout.expert_shards)):
-        end, begun, numel = 0, 0, 0
-        for p in reversed(every):
-            if is_expert(p) != experts:
-                continue
-            one = elements(p.dims)[0]
-            end, numel = round_up(end, ALIGNED) + one, numel + one
-            if layout.bucket and end - begun >= layout.bucket:
-                end = begun = round_up(end, lcm(over, 128))
-        total += (round_up(end, lcm(over, 128)) if end > begun else end) - numel
-    return total
+    """Elements of the buffers that belong to no parameter."""
+    return sum(
+        _gaps(network, setup, experts, lcm(over, 128), layout.bucket) for experts, over in ((False, layout.shards), (True, layout.expert_shards))
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=16384)
+def _gaps(network: Network, setup: Setup, experts: bool, multiple: int, bucket: int) -> int:
+    """Elements between parameters and at the ends of buckets, which are filled from the last parameter to the first."""
+    pieces = _pieces(network, setup, experts)
+    numel = sum(copies * count * one for copies, sizes in pieces for one, count in sizes)
+    if not bucket:
+        return round_up(sum(copies * count * round_up(one, ALIGNED) for copies, sizes in pieces for one, count in sizes), multiple) - numel
+    end = begun = 0
+    for one, count in (size for copies, sizes in pieces for size in sizes * copies):
+        left, aligned = count, round_up(one, ALIGNED)
+        while left:
+            start = round_up(end, ALIGNED)
+            fitting = ceil_div(max(bucket + begun - start - one, 0), aligned) + 1
+            end = start + (min(fitting, left) - 1) * aligned + one
+            if fitting <= left:
+                end = begun = round_up(end, multiple)
+            left -= min(fitting, left)
+    return (round_up(end, multiple) if end > begun else end) - numel
+
+
+@lru_cache(maxsize=4096)
+def _pieces(network: Network, setup: Setup, experts: bool) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
+    """(copies, (elements, count) of each parameter) of the pieces of a network, the last first."""
+    found = []
+    for _, piece in groupby(reversed(declared(network, setup)), key=lambda row: row.part):
+        rows = list(piece)
+        sizes = tuple(
+            (elements(row.parameter.dims)[0], row.parameter.count) for row in rows if not row.parameter.buffer and is_expert(row.parameter) == experts
+        )
+        found.append((rows[0].copies, sizes))
+    return tuple(found)
 
 
 def _dealt(layout: MegatronLayout, network: Network, setup: Setup) -> tuple[Line, ...]:
