@@ -78,6 +78,9 @@ def _compare_figure(record: Record, measurement: Mapping[str, Any], answer: Answ
         return _unanswered(record, measurement, f"the answer has no figure {name}")
     slack = (measurement.get("resolution") or 0) / 2
     low, high = answer.range.get(name, (None, None))
+    if low is not None and high is not None and answer.figures.get(name):
+        # the stated range is that of the worst rank; another's is as wide in proportion
+        low, high = (end * predicted // answer.figures[name] for end in (low, high))
     return Comparison(
         id=record["id"],
         group=record["group"],

@@ -24,6 +24,7 @@ EXPECTED = 0.9
 """A stated range holds this share of measured values."""
 SHARES = (0.9, 0.95, 0.98, 1.0)
 FEWEST_GROUPS = 2
+ENOUGH_GROUPS = 8
 TARGET = Path(__file__).parents[1] / "catalog" / "data" / "ranges.json"
 Residuals = dict[str, list[float]]
 """group -> measured over predicted."""
@@ -96,13 +97,15 @@ def _coverage(groups: Residuals, share: float) -> float:
 def table(found: Iterable[tuple[tuple[str, str], Residuals]]) -> dict[str, dict[str, dict[str, Any]]]:
     """figure -> kind -> interval with the number of runs and groups behind it.
 
-    A close kind with few groups may need all that was ever seen; where the wider kind that it belongs to is narrower, that one is taken.
+    A close kind with few groups may need all that was ever seen; where the wider kind that it belongs to is narrower, that one is taken. Enough
+    groups speak for themselves.
     """
     rows: dict[str, dict[str, dict[str, Any]]] = {}
     for (figure, kind), groups in sorted(found):
         interval = learn(groups)
         wider = rows.get(figure, {}).get(kind.partition("/")[0])
-        if interval is None or (wider is not None and interval[1] - interval[0] > wider["high"] - wider["low"]):
+        few = len(groups) < ENOUGH_GROUPS
+        if interval is None or (few and wider is not None and interval[1] - interval[0] > wider["high"] - wider["low"]):
             continue
         runs = sum(len(v) for v in groups.values())
         rows.setdefault(figure, {})[kind] = {"low": round(interval[0], 4), "high": round(interval[1], 4), "runs": runs, "groups": len(groups)}
