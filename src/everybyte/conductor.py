@@ -59,14 +59,14 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
             layers=network.layers,
         ),
         hardware=HardwareFacts(gpu=device.name, capacity=capacity) if capacity else None,
-        fits=needed <= capacity and not lacks if capacity else None,
+        fits=False if found.refusals else needed <= capacity and not lacks if capacity else None,
         headroom=capacity - needed if capacity else None,
         figures=figures,
         range=_ranges(job, figures, given),
         ranks=ranks,
         host=host,
         assumptions=tuple(found.choices.assumptions),
-        warnings=(*found.choices.warnings, *lacks, *(f"{key} is the given value, not the computed one" for key in given)),
+        warnings=(*found.refusals, *found.choices.warnings, *lacks, *(f"{key} is the given value, not the computed one" for key in given)),
     )  # fmt: skip
 
 

@@ -67,3 +67,5 @@ class Account(Record, frozen=True):
     peak_figure: str = "peak.allocated"
     expandable: bool = False
     """The framework's own launcher sets expandable_segments:True where the job does not say."""
+    refusals: tuple[str, ...] = ()
+    """Why a serving engine refuses to start, or cannot serve what is asked, though the device has room: one sentence each."""
