@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from everybyte.layers.network import Network, Run
+from everybyte.models.count import parts
 
 
 @lru_cache(maxsize=16384)
@@ -27,6 +28,15 @@ def unnamed(network: Network) -> Network:
             runs.append(replace(run, first=sum(r.count for r in runs if r.first >= 0)))
     fields = {name: getattr(network, name) for name in network.__struct_fields__} | {"name": "", "runs": tuple(runs)}
     return _one(tuple(fields.values()))
+
+
+@lru_cache(maxsize=16384)
+def once(network: Network) -> tuple[Network, dict[str, int]]:
+    """A network with one block of each run, the same object for all networks of such blocks, and how many copies of each of its pieces there are."""
+    runs = tuple(replace(run, prefix=run.prefix if run.first < 0 else str(place), first=min(run.first, 0), count=1) for place, run in enumerate(network.runs))
+    fields = {name: getattr(network, name) for name in network.__struct_fields__} | {"name": "", "runs": runs}
+    single = _one(tuple(fields.values()))
+    return single, {own.label: whole.copies for own, whole in zip(parts(single), parts(network), strict=True)}
 
 
 @lru_cache(maxsize=16384)

@@ -104,6 +104,11 @@ def parameter_tensors(parameter: Parameter, setup: Setup) -> list[int]:
     return [parameter.dtype.nbytes(elements(parameter.dims)[0])]
 
 
+def weight_bytes(group: Group, setup: Setup) -> int:
+    """Bytes of one copy of a group."""
+    return sum(tensor_bytes(p, setup) * p.count for p in group.members)
+
+
 def shape(parameter: Parameter) -> Shape:
     """Sizes of a parameter's dimensions."""
     return tuple(d.size for d in parameter.dims)
@@ -115,7 +120,7 @@ def weight_lines(network: Network, setup: Setup, share: Share) -> tuple[Line, ..
     packed = f"; packed: {FORMATS[setup.packed.format].citation}" if setup.packed is not None else ""
     lines = []
     for group in groups(network, setup, share):
-        size = group.copies * sum(tensor_bytes(p, setup) * p.count for p in group.members)
+        size = group.copies * weight_bytes(group, setup)
         exact = group.copies * sum(_stored_bytes(p, setup) * p.count for p in group.members)
         name = "adapters" if group.members[0].adapter else "weights"
         source = DECLARED + (packed if any(p.packed for p in group.members) else "")

@@ -92,6 +92,12 @@ class FsdpLayout(MegatronLayout, frozen=True):
         """Main weights and moments."""
         return _states(self.at_rest_fsdp, network, recipe.setup)
 
+    def resting_bytes(self, network: Network, recipe: Recipe) -> tuple[int, int]:
+        """The sums of the rows."""
+        held = sum(line.bytes for line in (*self.weights(network, recipe), *self.states(network, recipe)))
+        running, resting = (sum(line.bytes for line in lines(network, recipe)) for lines in (self.accumulated, self.gradients))
+        return held + running, held + resting
+
     @property
     def at_rest_fsdp(self) -> FsdpLayout:
         """The same without what a pipeline is sending."""

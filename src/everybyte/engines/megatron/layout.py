@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from itertools import groupby
 from math import lcm
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -20,9 +20,10 @@ from everybyte.layers.tape import Parameter
 from everybyte.ledger.build import Line, Text, plain
 from everybyte.ledger.entry import Category
 from everybyte.models.count import declared, tensors
+from everybyte.rules.alike import once
 from everybyte.rules.layout import WHOLE, Layout, Moment
 from everybyte.rules.recipe import Recipe
-from everybyte.rules.static import Group, groups, weight_lines
+from everybyte.rules.static import Group, groups, weight_bytes, weight_lines
 from everybyte.rules.static_texts import gradients_text
 from everybyte.rules.step import Course
 
@@ -111,29 +112,86 @@ class MegatronLayout(Layout, frozen=True):
 
     def weights(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
         """Weights: tensors of their own, or buffers with padding, and fp8 copies."""
-        return _weights(self, network, recipe.setup)
+        own = () if self.distributed else weight_lines(network, recipe.setup, WHOLE)
+        return (*own, *_lines(self, network, recipe.setup, self._weights(recipe.setup)), *self._padding(network, recipe.setup, "weights"))
 
     def accumulated(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
         """The main gradients: one contiguous buffer of each kind, always there."""
-        return _main_gradients(self, network, recipe.setup)
+        return (*_lines(self, network, recipe.setup, self._main_gradients), *self._padding(network, recipe.setup, "gradients"))
 
     def gradients(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
         """The main gradients, fp32 copies of them, and what the pipeline leaves."""
-        return (*_main_gradients(self, network, recipe.setup), *_wide_copies(self, network, recipe.setup), *self._left())
+        return (*self.accumulated(network, recipe), *_lines(self, network, recipe.setup, self._wide_gradients), *self._left())
 
     def states(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
         """Master copies and moments."""
-        return () if self.on_host else _states(self, network, recipe.setup)
+        return _dealt(self, network, recipe.setup) if self.deals else _lines(self, network, recipe.setup, self._states)
 
     def host(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
         """What lies in host memory: fp32 copies of this rank's part of the weights and of their gradients, and moments."""
-        if not self.on_host:
+        return _lines(self, network, recipe.setup, self._on_host) if self.on_host else ()
+
+    def resting_bytes(self, network: Network, recipe: Recipe) -> tuple[int, int]:
+        """The sums of weights, states and main gradients: while micro-batches run, and from the optimizer's step to the next."""
+        setup = recipe.setup
+        held = _bytes(self, network, setup, self._weights(setup)) + _bytes(self, network, setup, self._main_gradients)
+        if self.distributed:
+            held += (setup.weights.block_bytes + self.gradient.block_bytes) * padding_of(self, network, setup)
+        else:
+            single, copies = once(network)
+            held += sum(copies[group.part] * weight_bytes(group, setup) for group in groups(single, setup, WHOLE))
+        held += sum(line.bytes for line in self.states(network, recipe)) if self.deals else _bytes(self, network, setup, self._states)
+        return held, held + _bytes(self, network, setup, self._wide_gradients)
+
+    @property
+    def deals(self) -> bool:
+        """Whether states are those of whole tensors."""
+        return self.whole_tensors and not self.on_host
+
+    def _weights(self, setup: Setup) -> tuple[Held, ...]:
+        own = (Held("weights", "parameter", Same((setup.weights.block_bytes,)), BUFFERS),) if self.distributed else ()
+        return (*own, Held("fp8 copies", "parameter", fp8_copies, FP8_COPIES)) if self.fp8_copies else own
+
+    @property
+    def _main_gradients(self) -> tuple[Held, ...]:
+        return (Held("gradients", "gradient", Same((self.gradient.block_bytes,)), BUFFERS),)
+
+    @property
+    def _wide_gradients(self) -> tuple[Held, ...]:
+        return (Held("wide gradients", "gradient", Same((4,)), WIDENED, is_shared=True),) if self.widens else ()
+
+    @property
+    def _states(self) -> tuple[Held, ...]:
+        if self.on_host:
             return ()
+        moments = Moments(self.states_kept.moment.block_bytes, self.states_kept.muon)
+        return (
+            Held("optimizer", "optimizer_state", moments, OPTIMIZER, is_shared=True),
+            Held("master", "optimizer_state", Same((self.states_kept.master,)), OPTIMIZER, is_shared=True),
+        )
+
+    @property
+    def _on_host(self) -> tuple[Held, ...]:
         moments = Same((self.states_kept.moment.block_bytes,) * 2)
         return (
-            *_shared(self, network, recipe.setup, "host/weights and gradients", "optimizer_state", Same((4, 4)), HOST),
-            *_shared(self, network, recipe.setup, "host/optimizer", "optimizer_state", moments, HOST),
+            Held("host/weights and gradients", "optimizer_state", Same((4, 4)), HOST, is_shared=True),
+            Held("host/optimizer", "optimizer_state", moments, HOST, is_shared=True),
         )
+
+    def size(self, portion: Portion, copies: int, *, is_shared: bool) -> int:
+        """Bytes on this rank of so many copies of a portion: in a buffer; if shared, this rank's part, or whole tensors in multiples of 512 bytes."""
+        if not is_shared:
+            return copies * portion.exact
+        return ceil_div(copies * portion.exact, self.over(portion.members[0])) if self.distributed else copies * portion.alone
+
+    def _padding(self, network: Network, setup: Setup, name: Literal["weights", "gradients"]) -> tuple[Line, ...]:
+        """Gaps that bring every parameter to a multiple of 64 elements, and each bucket to one of lcm(D, 128)."""
+        numel = padding_of(self, network, setup) if self.distributed else 0
+        if not numel:
+            return ()
+        kind, category = (setup.weights, "parameter") if name == "weights" else (self.gradient, "gradient")
+        text = plain("e·P_pad", e=kind.block_bytes, P_pad=numel)
+        return (Line(f"{name}/padding", cast("Category", category), kind.nbytes(numel), text, BUFFERS),)
 
     def beside(self, course: Course, index: int, moment: Moment) -> tuple[Line, ...]:
         """What the pipeline sends and receives meanwhile, and what the head puts off."""
@@ -180,44 +238,6 @@ class MegatronLayout(Layout, frozen=True):
 
 
 # -- lines -------------------------------------------------------------------------------------------------------------------
-@lru_cache(maxsize=1024)
-def _weights(layout: MegatronLayout, network: Network, setup: Setup) -> tuple[Line, ...]:
-    lines: list[Line] = []
-    if layout.distributed:
-        lines += _each(network, setup, "weights", "parameter", Same((setup.weights.block_bytes,)), BUFFERS)
-        lines += _padding(layout, network, setup, "weights", "parameter", setup.weights)
-    else:
-        lines += weight_lines(network, setup, WHOLE)
-    if layout.fp8_copies:
-        lines += _each(network, setup, "fp8 copies", "parameter", fp8_copies, FP8_COPIES)
-    return tuple(lines)
-
-
-@lru_cache(maxsize=1024)
-def _main_gradients(layout: MegatronLayout, network: Network, setup: Setup) -> tuple[Line, ...]:
-    lines = list(_each(network, setup, "gradients", "gradient", Same((layout.gradient.block_bytes,)), BUFFERS))
-    if layout.distributed:
-        lines += _padding(layout, network, setup, "gradients", "gradient", layout.gradient)
-    return tuple(lines)
-
-
-@lru_cache(maxsize=1024)
-def _wide_copies(layout: MegatronLayout, network: Network, setup: Setup) -> tuple[Line, ...]:
-    return tuple(_shared(layout, network, setup, "wide gradients", "gradient", Same((4,)), WIDENED)) if layout.widens else ()
-
-
-@lru_cache(maxsize=1024)
-def _states(layout: MegatronLayout, network: Network, setup: Setup) -> tuple[Line, ...]:
-    kept = layout.states_kept
-    if layout.whole_tensors:
-        return _dealt(layout, network, setup)
-    moments = Moments(kept.moment.block_bytes, kept.muon)
-    return (
-        *_shared(layout, network, setup, "optimizer", "optimizer_state", moments, OPTIMIZER),
-        *_shared(layout, network, setup, "master", "optimizer_state", Same((kept.master,)), OPTIMIZER),
-    )
-
-
 Widths = Callable[[Parameter], tuple[int, ...]]
 """Bytes a number of the tensors that stand beside a parameter. Equal rules are equal values."""
 
@@ -248,8 +268,19 @@ def fp8_copies(p: Parameter) -> tuple[int, ...]:
     return (2 * is_fp8(p),)
 
 
+class Held(NamedTuple):
+    """Tensors beside every parameter."""
+
+    name: str
+    category: Category
+    widths: Widths
+    source: str
+    is_shared: bool = False
+    """Data-parallel ranks share them, or each is a tensor of its own; else they lie close together in a buffer."""
+
+
 class Portion(NamedTuple):
-    """Parameters of a group that have equally many bytes a number beside them, in all copies of the group."""
+    """Parameters of a group that have equally many bytes a number beside them; bytes are those of one copy of the group."""
 
     group: Group
     members: tuple[Parameter, ...]
@@ -260,7 +291,7 @@ class Portion(NamedTuple):
     """Bytes, each tensor in multiples of 512."""
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=4096)
 def portions(network: Network, setup: Setup, widths: Widths, *, experts_apart: bool) -> tuple[Portion, ...]:
     """The trained parameters of a network, whole."""
     found = []
@@ -268,23 +299,32 @@ def portions(network: Network, setup: Setup, widths: Widths, *, experts_apart: b
         for (each, _), members in by_width(group.trained, lambda p: (sum(widths(p)), experts_apart and is_expert(p))):
             alone = sum(p.count * round_up(width * elements(p.dims)[0], 512) for p in members for width in widths(p))
             if each:
-                found.append(Portion(group, members, each, each * numel_of(group, members), group.copies * alone))
+                found.append(Portion(group, members, each, each * sum(p.numel for p in members), alone))
     return tuple(found)
 
 
-def _each(network: Network, setup: Setup, name: str, category: Category, widths: Widths, source: str) -> Iterator[Line]:
-    """Numbers of so many bytes each, close together."""
-    for group, members, each, exact, _ in portions(network, setup, widths, experts_apart=False):
-        yield Line(f"{name}/{group.place}", category, exact, partial(divided_text, group, members, each, 1, 0), source)
+def _bytes(layout: MegatronLayout, network: Network, setup: Setup, kinds: tuple[Held, ...]) -> int:
+    """The sum of `_lines`."""
+    single, copies = once(network)
+    return sum([
+        layout.size(portion, copies[portion.group.part], is_shared=kind.is_shared)
+        for kind in kinds for portion in portions(single, setup, kind.widths, experts_apart=kind.is_shared)
+    ])  # fmt: skip
 
 
-def _shared(layout: MegatronLayout, network: Network, setup: Setup, name: str, category: Category, widths: Widths, source: str) -> Iterator[Line]:
-    """Numbers beside each parameter: this rank's part of them, or whole tensors in multiples of 512 bytes."""
-    for group, members, each, exact, alone in portions(network, setup, widths, experts_apart=True):
-        over = layout.over(members[0])
-        size = ceil_div(exact, over) if layout.distributed else alone
-        label = f"{name}/{group.place}" + ("/experts" if is_expert(members[0]) else "")
-        yield Line(label, category, size, partial(divided_text, group, members, each, over, size - exact // over), source)
+@lru_cache(maxsize=1024)
+def _lines(layout: MegatronLayout, network: Network, setup: Setup, kinds: tuple[Held, ...]) -> tuple[Line, ...]:
+    """Rows of what is held beside the parameters."""
+    lines = []
+    for name, category, widths, source, is_shared in kinds:
+        for portion in portions(network, setup, widths, experts_apart=is_shared):
+            group, members, each, exact, _ = portion
+            size = layout.size(portion, group.copies, is_shared=is_shared)
+            over = layout.over(members[0]) if is_shared else 1
+            label = f"{name}/{group.place}" + ("/experts" if is_shared and is_expert(members[0]) else "")
+            text = partial(divided_text, group, members, each, over, size - group.copies * exact // over)
+            lines.append(Line(label, category, size, text, source))
+    return tuple(lines)
 
 
 K = TypeVar("K")
@@ -316,13 +356,6 @@ def divided_text(group: Group, members: tuple[Parameter, ...], each: int, over: 
 
 
 # -- buffers -----------------------------------------------------------------------------------------------------------------
-def _padding(layout: MegatronLayout, network: Network, setup: Setup, name: str, category: Category, kind: DType) -> Iterator[Line]:
-    """Gaps that bring every parameter to a multiple of 64 elements, and each bucket to one of lcm(D, 128)."""
-    numel = padding_of(layout, network, setup)
-    if numel:
-        yield Line(f"{name}/padding", category, kind.nbytes(numel), plain("e·P_pad", e=kind.block_bytes, P_pad=numel), BUFFERS)
-
-
 def padding_of(layout: MegatronLayout, network: Network, setup: Setup) -> int:
     """Elements of the buffers that belong to no parameter."""
     return sum(

@@ -36,7 +36,7 @@ class StageTraining(Training, frozen=True):
         """Bytes of each phase without writing rows."""
         layout, recipe = self.layout, self.recipe
         assert isinstance(layout, MegatronLayout)
-        running, resting = _persistent(unnamed(self.network), recipe.timeless, layout.at_rest)
+        running, resting = _resting_bytes(unnamed(self.network), recipe.timeless, layout.at_rest)
         beside = sum(line.bytes for line in self.extra)
         running += beside + self.waiting_bytes() + layout.transit_bytes
         course = course_of(unnamed(self.passing or self.network), recipe, layout.in_step)
@@ -66,11 +66,8 @@ class StageTraining(Training, frozen=True):
 
 
 @lru_cache(maxsize=16384)
-def _persistent(network: Network, recipe: Recipe, layout: MegatronLayout) -> tuple[int, int]:
-    """Bytes of weights, states and main gradients: while micro-batches run, and from the optimizer's step to the next."""
-    held = sum(line.bytes for line in (*layout.weights(network, recipe), *layout.states(network, recipe)))
-    running, resting = (sum(line.bytes for line in lines(network, recipe)) for lines in (layout.accumulated, layout.gradients))
-    return held + running, held + resting
+def _resting_bytes(network: Network, recipe: Recipe, layout: MegatronLayout) -> tuple[int, int]:
+    return layout.resting_bytes(network, recipe)
 
 
 class StageBill(Record, frozen=True):
