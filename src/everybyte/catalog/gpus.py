@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from everybyte.basics.units import GiB, MiB
@@ -47,6 +47,7 @@ class Gpu(NamedTuple):
     """high, medium or low."""
 
 
+@lru_cache(maxsize=1024)
 def find_gpu(name: str, path: str = "hardware.gpu") -> Gpu:
     """The accelerator called `name`: its catalogue name, an alias, or what nvidia-smi prints, without regard to case and separators.
 

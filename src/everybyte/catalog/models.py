@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import cache
+from functools import cache, lru_cache
 from os.path import join
 from typing import Any, NamedTuple
 
@@ -35,6 +35,7 @@ class ModelRow(NamedTuple):
     note: str
 
 
+@lru_cache(maxsize=1024)
 def find_model(name: str, path: str = "model") -> ModelRow:
     """The row of the model called `name`, without regard to case and separators; the organisation may be left out where one model has the name.
 

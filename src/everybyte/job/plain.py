@@ -17,20 +17,28 @@ LONGEST_KEY = 80
 def refuse_unless_plain(raw: dict[Any, Any]) -> None:
     """Raises BadInput unless `raw` is a bounded tree of text-keyed mappings, lists, text, finite numbers, bools and nulls."""
     left = MOST_VALUES
-    branches: list[tuple[str, Any, int]] = [("", raw, 0)]
+    branches: list[tuple[tuple[str | int, ...], Any]] = [((), raw)]
     while branches:
-        path, value, depth = branches.pop()
-        children = _children(path, value)
-        left -= len(children)
+        keys, value = branches.pop()
+        left -= len(value)
         if left < 0:
-            raise BadInput(path[:60], f"the job holds more than {MOST_VALUES:,} values (aliases counted each time they are used)")
-        if children and depth == MOST_DEPTH:
-            raise BadInput(path[:60], f"the job is nested more than {MOST_DEPTH} levels deep")
-        for child_path, child in children:
+            raise BadInput(_path(keys)[:60], f"the job holds more than {MOST_VALUES:,} values (aliases counted each time they are used)")
+        if value and len(keys) == MOST_DEPTH:
+            raise BadInput(_path(keys)[:60], f"the job is nested more than {MOST_DEPTH} levels deep")
+        if isinstance(value, dict):
+            _refuse_unless_text_keys(keys, value)
+        for key, child in value.items() if isinstance(value, dict) else enumerate(value):
             if isinstance(child, dict | list | tuple):
-                branches.append((child_path, child, depth + 1))
-            else:
-                _refuse_unless_scalar(child_path, child)
+                branches.append(((*keys, key), child))
+            elif (fault := _fault(child)) is not None:
+                raise BadInput(_path((*keys, key)), fault)
+
+
+def _path(keys: tuple[str | int, ...]) -> str:
+    path = ""
+    for key in keys:
+        path = join(path, key) if isinstance(key, str) else f"{path}[{key}]"
+    return path
 
 
 def join(path: str, key: str) -> str:
@@ -39,33 +47,25 @@ def join(path: str, key: str) -> str:
     return f"{path}.{shown}" if path else shown
 
 
-def _children(path: str, branch: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> list[tuple[str, Any]]:
-    if not isinstance(branch, dict):
-        return [(f"{path}[{i}]", item) for i, item in enumerate(branch)]
+def _refuse_unless_text_keys(keys: tuple[str | int, ...], branch: dict[Any, Any]) -> None:
     for key in branch:
         if not isinstance(key, str):
-            raise BadInput(path or "job", f"the key {key!r:.80} is not text; put it in quotes")
-        _refuse_unless_text(path or "job", key)
-    return [(join(path, key), item) for key, item in branch.items()]
+            raise BadInput(_path(keys) or "job", f"the key {key!r:.80} is not text; put it in quotes")
+        if (fault := _fault(key)) is not None:
+            raise BadInput(_path(keys) or "job", fault)
 
 
-def _refuse_unless_scalar(path: str, value: Any) -> None:
-    if value is None or isinstance(value, bool):
-        return
+def _fault(value: Any) -> str | None:
+    """What is wrong with a value that is no branch."""
     if isinstance(value, str):
-        _refuse_unless_text(path, value)
+        if (not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value)) or "\x00" in value:
+            return "the text holds a character that no text may hold (NUL or half of a surrogate pair)"
     elif isinstance(value, int):
         if abs(value) > LARGEST_INT:
-            raise BadInput(path, "the number does not fit in 64 bits")
+            return "the number does not fit in 64 bits"
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise BadInput(path, f"{value} is not a finite number")
-    else:
-        raise BadInput(path, f"{value!s:.80} is a {type(value).__name__}; if it is meant as text, put it in quotes")
-
-
-def _refuse_unless_text(path: str, text: str) -> None:
-    if text.isascii() and "\x00" not in text:
-        return
-    if "\x00" in text or any("\ud800" <= char <= "\udfff" for char in text):
-        raise BadInput(path, "the text holds a character that no text may hold (NUL or half of a surrogate pair)")
+            return f"{value} is not a finite number"
+    elif value is not None:
+        return f"{value!s:.80} is a {type(value).__name__}; if it is meant as text, put it in quotes"
+    return None

@@ -135,10 +135,16 @@ def _buffers(wires: Wires) -> tuple[int, int, int]:
 def nccl_lines(communicators: tuple[Communicator, ...], wires: Wires) -> tuple[Line, ...]:
     """Rows of all communicators of one rank. They are outside torch's allocator, whence their category; a row says in `low` and `high` what
     another topology would make of it."""
-    return tuple(line for c in communicators if c.ranks > 1 for line in _lines(c, wires) if line.bytes)
+    return tuple(line for c in communicators if c.ranks > 1 for line in _lines(c, wires))
 
 
-def _lines(c: Communicator, wires: Wires) -> Iterator[Line]:
+@lru_cache(maxsize=16384)
+def _lines(c: Communicator, wires: Wires) -> tuple[Line, ...]:
+    """Rows of one communicator."""
+    return tuple(line for line in _written(c, wires) if line.bytes)
+
+
+def _written(c: Communicator, wires: Wires) -> Iterator[Line]:
     receive, send = connection(wires)
     both, used = receive + send, channels(c, wires)
     if c.collective:
