@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -30,13 +30,21 @@ def unnamed(network: Network) -> Network:
     return _one(tuple(fields.values()))
 
 
+class Piece(NamedTuple):
+    """A piece of a network as its single network calls it, and as it does itself."""
+
+    single: str
+    label: str
+    copies: int
+
+
 @lru_cache(maxsize=16384)
-def once(network: Network) -> tuple[Network, dict[str, int]]:
+def once(network: Network) -> tuple[Network, tuple[Piece, ...]]:
     """A network with one block of each run, the same object for all networks of such blocks, and how many copies of each of its pieces there are."""
     runs = tuple(replace(run, prefix=run.prefix if run.first < 0 else str(place), first=min(run.first, 0), count=1) for place, run in enumerate(network.runs))
     fields = {name: getattr(network, name) for name in network.__struct_fields__} | {"name": "", "runs": runs}
     single = _one(tuple(fields.values()))
-    return single, {own.label: whole.copies for own, whole in zip(parts(single), parts(network), strict=True)}
+    return single, tuple(Piece(own.label, whole.label, whole.copies) for own, whole in zip(parts(single), parts(network), strict=True))
 
 
 @lru_cache(maxsize=16384)

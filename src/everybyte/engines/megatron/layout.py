@@ -104,12 +104,6 @@ class MegatronLayout(Layout, frozen=True):
     in_transit: int = 0
     """Hidden states and gradients that are being sent or received beside a micro-batch that runs."""
 
-    def over(self, p: Parameter) -> int:
-        """Ranks over which the states of a parameter lie."""
-        if not self.distributed:
-            return 1
-        return self.expert_shards if is_expert(p) else self.shards
-
     def weights(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
         """Weights: tensors of their own, or buffers with padding, and fp8 copies."""
         own = () if self.distributed else weight_lines(network, recipe.setup, WHOLE)
@@ -138,7 +132,8 @@ class MegatronLayout(Layout, frozen=True):
         if self.distributed:
             held += (setup.weights.block_bytes + self.gradient.block_bytes) * padding_of(self, network, setup)
         else:
-            single, copies = once(network)
+            single, pieces = once(network)
+            copies = {piece.single: piece.copies for piece in pieces}
             held += sum(copies[group.part] * weight_bytes(group, setup) for group in groups(single, setup, WHOLE))
         held += sum(line.bytes for line in self.states(network, recipe)) if self.deals else _bytes(self, network, setup, self._states)
         return held, held + _bytes(self, network, setup, self._wide_gradients)
@@ -182,7 +177,9 @@ class MegatronLayout(Layout, frozen=True):
         """Bytes on this rank of so many copies of a portion: in a buffer; if shared, this rank's part, or whole tensors in multiples of 512 bytes."""
         if not is_shared:
             return copies * portion.exact
-        return ceil_div(copies * portion.exact, self.over(portion.members[0])) if self.distributed else copies * portion.alone
+        if not self.distributed:
+            return copies * portion.alone
+        return ceil_div(copies * portion.exact, self.expert_shards if portion.experts else self.shards)
 
     def _padding(self, network: Network, setup: Setup, name: Literal["weights", "gradients"]) -> tuple[Line, ...]:
         """Gaps that bring every parameter to a multiple of 64 elements, and each bucket to one of lcm(D, 128)."""
@@ -289,6 +286,7 @@ class Portion(NamedTuple):
     """Bytes, close together."""
     alone: int
     """Bytes, each tensor in multiples of 512."""
+    experts: bool
 
 
 @lru_cache(maxsize=4096)
@@ -296,16 +294,17 @@ def portions(network: Network, setup: Setup, widths: Widths, *, experts_apart: b
     """The trained parameters of a network, whole."""
     found = []
     for group in groups(network, setup, WHOLE):
-        for (each, _), members in by_width(group.trained, lambda p: (sum(widths(p)), experts_apart and is_expert(p))):
+        for (each, experts), members in by_width(group.trained, lambda p: (sum(widths(p)), experts_apart and is_expert(p))):
             alone = sum(p.count * round_up(width * elements(p.dims)[0], 512) for p in members for width in widths(p))
             if each:
-                found.append(Portion(group, members, each, each * sum(p.numel for p in members), alone))
+                found.append(Portion(group, members, each, each * sum(p.numel for p in members), alone, experts))
     return tuple(found)
 
 
 def _bytes(layout: MegatronLayout, network: Network, setup: Setup, kinds: tuple[Held, ...]) -> int:
     """The sum of `_lines`."""
-    single, copies = once(network)
+    single, pieces = once(network)
+    copies = {piece.single: piece.copies for piece in pieces}
     return sum([
         layout.size(portion, copies[portion.group.part], is_shared=kind.is_shared)
         for kind in kinds for portion in portions(single, setup, kind.widths, experts_apart=kind.is_shared)
@@ -318,10 +317,10 @@ def _lines(layout: MegatronLayout, network: Network, setup: Setup, kinds: tuple[
     lines = []
     for name, category, widths, source, is_shared in kinds:
         for portion in portions(network, setup, widths, experts_apart=is_shared):
-            group, members, each, exact, _ = portion
+            group, members, each, exact, _, experts = portion
             size = layout.size(portion, group.copies, is_shared=is_shared)
-            over = layout.over(members[0]) if is_shared else 1
-            label = f"{name}/{group.place}" + ("/experts" if is_shared and is_expert(members[0]) else "")
+            over = (layout.expert_shards if experts else layout.shards) if is_shared and layout.distributed else 1
+            label = f"{name}/{group.place}" + ("/experts" if experts else "")
             text = partial(divided_text, group, members, each, over, size - group.copies * exact // over)
             lines.append(Line(label, category, size, text, source))
     return tuple(lines)

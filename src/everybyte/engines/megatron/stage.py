@@ -18,7 +18,8 @@ from everybyte.layers.size import Dim
 from everybyte.ledger.entry import Phase
 from everybyte.ledger.ledger import Ledger
 from everybyte.models.count import parts
-from everybyte.rules.alike import unnamed
+from everybyte.rules.alike import once, unnamed
+from everybyte.rules.layout import Layout
 from everybyte.rules.pipeline import Flight, flights, in_flight
 from everybyte.rules.recipe import Recipe
 from everybyte.rules.stages import Stage
@@ -48,9 +49,8 @@ class StageTraining(Training, frozen=True):
         """What is kept of the micro-batches beside the one that runs."""
         if not self.waiting:
             return 0
-        recipe, in_flight = self.recipe, dict(self.waiting)
-        row = segments(self.passing or self.network, recipe.setup, recipe.recompute, recipe.stream, self.layout.lives(recipe))
-        return sum(in_flight.get(s.part, 0) * s.copies * measured(s.tally, recipe.batch).kept for s in row)
+        kept = _kept(self.passing or self.network, self.recipe, self.layout)
+        return sum(micro_batches * kept.get(label, 0) for label, micro_batches in self.waiting)
 
     @property
     def course(self) -> Course:
@@ -156,7 +156,7 @@ def _flights(run: Run, stage: Stage, whole: StagePlan) -> Iterator[Flight | None
     if run.plan is None:
         yield None
         return
-    sizes = _kept(run, whole) if len(stage.chunks) > 1 else (1,)
+    sizes = _kept_by_chunk(run, whole) if len(stage.chunks) > 1 else (1,)
     first = in_flight(run.plan, stage.index, sizes)
     yield first
     if stage.has_head:
@@ -166,10 +166,14 @@ def _flights(run: Run, stage: Stage, whole: StagePlan) -> Iterator[Flight | None
             yield best
 
 
-def _kept(run: Run, whole: StagePlan) -> tuple[int, ...]:
-    """Bytes that each chunk keeps of a micro-batch."""
-    recipe = run.recipe
-    by_label: dict[str, int] = {}
-    for segment in segments(whole.network, recipe.setup, recipe.recompute, recipe.stream, run.layout.lives(recipe)):
-        by_label[segment.part] = by_label.get(segment.part, 0) + segment.copies * measured(segment.tally, recipe.batch).kept
-    return tuple(sum(by_label.get(label, 0) for label in labels) for labels in whole.labels)
+def _kept_by_chunk(run: Run, whole: StagePlan) -> tuple[int, ...]:
+    kept = _kept(whole.network, run.recipe, run.layout)
+    return tuple(sum(kept.get(label, 0) for label in labels) for labels in whole.labels)
+
+
+def _kept(network: Network, recipe: Recipe, layout: Layout) -> dict[str, int]:
+    """Bytes that the copies of each piece of a network keep of a micro-batch. Megatron's layers hand hidden states on as they are given them, so that
+    the copies of a run are alike."""
+    single, pieces = once(network)
+    row = segments(single, recipe.setup, recipe.recompute, recipe.stream, layout.lives(recipe))
+    return {piece.label: piece.copies * measured(segment.tally, recipe.batch).kept for piece, segment in zip(pieces, row, strict=True)}
