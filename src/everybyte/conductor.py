@@ -66,7 +66,7 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
         ranks=ranks,
         host=host,
         assumptions=tuple(found.choices.assumptions),
-        warnings=(*found.refusals, *found.choices.warnings, *lacks, *(f"{key} is the given value, not the computed one" for key in given)),
+        warnings=(*found.refusals, *found.choices.warnings, *_near_the_limit(ranks, capacity), *lacks, *(f"{key} is the given value, not the computed one" for key in given)),
     )  # fmt: skip
 
 
@@ -82,6 +82,14 @@ def _host(found: Account, job: Job) -> dict[str, int]:
         for line in rank.host:
             total[line.id] = total.get(line.id, 0) + here * line.bytes
     return {"bytes": sum(total.values()), **total} if total else {}
+
+
+def _near_the_limit(ranks: tuple[RankAnswer, ...], capacity: int) -> list[str]:
+    """Where the allocator fills the card, though what lives would leave room."""
+    full = [rank.label for rank in ranks if capacity and rank.figures["peak.device"] == capacity > rank.figures["peak.allocated"]]
+    if not full:
+        return []
+    return [f"on {', '.join(full)} the allocator reserves all that the card has and gives cached blocks back to go on, which is slow: leave more room"]
 
 
 def _lacks_host_memory(job: Job, figures: dict[str, int]) -> tuple[str, ...]:

@@ -56,13 +56,13 @@ def mesh_fault(mesh: Mesh, gpus: int) -> BadInput | None:
     axes = _axes(mesh, "tp", "cp", "pp", "ulysses")
     size = prod(axes.values())
     if gpus % size:
-        return BadInput("train.mesh", f"{_product(axes)} = {size:,} does not divide hardware.gpus = {gpus:,}")
+        return BadInput("train.mesh", f"{_product(axes)} does not divide hardware.gpus = {gpus:,}")
     data = _axes(mesh, "dp_replicate", "dp_shard")
     whole = {**axes, **data}
     total = prod(whole.values())
     both_known = len(data) == 2
     if gpus % total or (both_known and total != gpus):
-        return BadInput("train.mesh", f"{_product(whole)} = {total:,}, but hardware.gpus = {gpus:,}; leave dp_replicate or dp_shard out to fill what is left")
+        return BadInput("train.mesh", f"{_product(whole)}, but hardware.gpus = {gpus:,}; leave dp_replicate or dp_shard out to fill what is left")
     return None
 
 
@@ -78,7 +78,7 @@ def _serve_mesh(job: Job) -> Iterator[BadInput]:
     attention_inside_tp = size == gpus and (mesh.tp or 1) % dp == 0
     if size * dp != gpus and not attention_inside_tp:
         whole = axes if mesh.dp is None else {**axes, "dp": dp}
-        yield BadInput("serve.mesh", f"{_product(whole)} = {prod(whole.values()):,}, but hardware.gpus = {gpus:,}")
+        yield BadInput("serve.mesh", f"{_product(whole)}, but hardware.gpus = {gpus:,}")
 
 
 def _axes(mesh: Mesh | ServeMesh, *names: str) -> dict[str, int]:
@@ -87,7 +87,9 @@ def _axes(mesh: Mesh | ServeMesh, *names: str) -> dict[str, int]:
 
 
 def _product(axes: dict[str, int]) -> str:
-    return " × ".join(f"{name} {size}" for name, size in axes.items())
+    """`tp 8 × pp 16 = 128`; a single axis is its own product."""
+    words = " × ".join(f"{name} {size}" for name, size in axes.items())
+    return words if len(axes) == 1 else f"{words} = {prod(axes.values()):,}"
 
 
 def _tokens(job: Job) -> Iterator[BadInput]:

@@ -89,12 +89,15 @@ class Sharded(Layout, frozen=True):
 
     def beside(self, course: Course, index: int, moment: Moment) -> tuple[Line, ...]:
         """Gathered units and what is being shared around a layer."""
-        return tuple(self._line(name, size) for name, size in self.holds(course, index, moment) if size)
+        each = course.recipe.setup.weights.block_bytes
+        return tuple(self._line(name, size, each) for name, size in self.holds(course, index, moment) if size)
 
-    def _line(self, name: str, size: int) -> Line:
+    def _line(self, name: str, size: int, each: int) -> Line:
+        """A row; `each`: bytes of a number of the layers."""
+        text = plain("e·P", e=each, P=size // each) if size % each == 0 else plain("U", U=size)
         if name.startswith("reduce/"):
-            return Line(name, "comm_buffer", size, plain("g", g=size), f"{self.source}: gradients of a unit on their way to the other ranks", "formula")
-        return Line(name, "parameter", size, plain("U", U=size), f"{self.source}: a unit's weights, whole, in the type of the layers", "formula")
+            return Line(name, "comm_buffer", size, text, f"{self.source}: gradients of a unit on their way to the other ranks", "formula")
+        return Line(name, "parameter", size, text, f"{self.source}: a unit's weights, whole, in the type of the layers", "formula")
 
     def beside_bytes(self, course: Course, index: int, moment: Moment) -> int:
         """Their sum."""

@@ -61,12 +61,20 @@ def says(train: Train, key: str, *, default: bool = False) -> bool:
     return value
 
 
+def _refuse_pipelines(train: Train) -> None:
+    """A pipeline's script has more on the device than the model that it trains: text encoders, an autoencoder."""
+    library = (train.extra or {}).get("library", "transformers")
+    if library not in ("transformers", "timm"):
+        raise Unsupported("train.extra.library", f"{library!r}: the other models of its pipelines are not in the job and not answered; one model in a loop is")
+
+
 def account(job: Job, network: Network, device: Device) -> Account:
     """The account of a plain loop. Data-parallel ranks are alike."""
     assert job.train is not None
     if prime_rl.is_prime_rl(job.train):
         return prime_rl.account(job, network, device)
     choices = Choices()
+    _refuse_pipelines(job.train)
     usual = defaults(job.train)
     recipe = recipe_of(job.train, network, usual, choices)
     recipe = replace(recipe, empties_cache=says(job.train, "empty_cache"))
