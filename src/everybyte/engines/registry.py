@@ -20,7 +20,7 @@ TRAIN: dict[str, str] = {
 PREFERENCE = ("transformers",)
 """Folders that know train.extra.rlhf_type."""
 
-SERVE: dict[str, str] = {"transformers": "transformers"}
+SERVE: dict[str, str] = {"transformers": "transformers", "sglang": "sglang"}
 """engine -> folder."""
 
 

@@ -15,6 +15,7 @@ BNB = Citation("bitsandbytes functional.py quantize_4bit, autograd/_functions.py
 GPTQ = Citation("AutoGPTQ qlinear modules: qweight, qzeros, scales (fp16), g_idx (int32)")
 TORCHAO = Citation("torchao nf4tensor.py NF4Tensor.from_tensor: block_size 64, scaler_block_size 256")
 FP8 = Citation("transformers integrations/finegrained_fp8.py FP8Linear: weight and weight_scale_inv; DeepSeek-V3 technical report, section 3.3")
+GROUPED = Citation("compressed-tensors compressors/quantized_compressors/pack_quantized.py: weight_packed and weight_scale, symmetric")
 AWQ = Citation("AutoAWQ WQLinear: qweight, qzeros, scales (fp16)")
 
 
@@ -75,6 +76,18 @@ def awq_text(packed: Packed) -> str:
     return f"floor(P·{packed.bits}/8) + floor({groups}·{packed.bits}/8) + 2·{groups}"
 
 
+def grouped(packed: Packed, rows: int, cols: int) -> list[int]:
+    """Packed numbers and a 16-bit scale of each group of inputs, no zero points."""
+    groups = ceil_div(cols, packed.group_size) if packed.group_size > 0 else 1
+    return [rows * cols * packed.bits // 8, 2 * groups * rows]
+
+
+def grouped_text(packed: Packed) -> str:
+    """The same in letters."""
+    groups = f"ceil(cols/{packed.group_size})·rows" if packed.group_size > 0 else "rows"
+    return f"floor(P·{packed.bits}/8) + 2·{groups}"
+
+
 def blockwise(packed: Packed, rows: int, cols: int) -> list[int]:
     """A number format with its scales inside (fp8, mxfp4, nvfp4, GGUF types)."""
     return [DTYPES[packed.format].nbytes(rows * cols)]
@@ -114,6 +127,7 @@ FORMATS: dict[str, PackedForm] = {
     "nf4-torchao": PackedForm(torchao_nf4, torchao_nf4_text, TORCHAO),
     "gptq": PackedForm(gptq, gptq_text, GPTQ),
     "awq": PackedForm(awq, awq_text, AWQ),
+    "int4": PackedForm(grouped, grouped_text, GROUPED),
     "fp8": PackedForm(fp8, fp8_text, FP8),
     **{name: PackedForm(blockwise, blockwise_text, DTYPES[name].source) for name in ("mxfp8", "mxfp4", "nvfp4")},
 }

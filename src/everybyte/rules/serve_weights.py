@@ -15,9 +15,9 @@ from everybyte.rules.quantization import FORMATS
 
 PLAIN = ("lm_head", "embed_out", "*.gate", "*.router", "*shared_expert_gate", "*visual.*", "*vision*")
 """Linear layers that quantisers leave alone: the head, routers, towers of images."""
-RENAMED = {"awq-marlin": "awq", "gptq-marlin": "gptq", "marlin": "gptq", "autoround": "gptq", "w8a8": "int8", "w4a16": "gptq", "int4": "gptq", "w4a8": "gptq"}
+RENAMED = {"awq-marlin": "awq", "gptq-marlin": "gptq", "marlin": "gptq", "autoround": "gptq", "w8a8": "int8", "w4a16": "int4", "w4a8": "int4"}
 """Formats whose matrices take the same bytes as those of a known one, but for the order of their numbers."""
-GROUPS = {"gptq": 128, "awq": 128, "nf4": 64, "fp4": 64}
+GROUPS = {"gptq": 128, "awq": 128, "int4": 128, "nf4": 64, "fp4": 64}
 
 
 def setup_of(serve: Serve, network: Network, choices: Choices, head: tuple[DType, Packed | None] | None = None) -> Setup:
@@ -44,7 +44,7 @@ def weights_of(serve: Serve, network: Network, choices: Choices) -> tuple[DType,
     if kind not in FORMATS:
         raise Unsupported("serve.weights.format", f"{word!r} is not answered here; answered are bf16, fp16, fp32, {', '.join(sorted({*FORMATS, *RENAMED}))}")
     assert asked is not None
-    if network.stored is not None and network.stored.format == kind and asked.group_size is None:
+    if network.stored is not None and network.stored.format == kind and asked.group_size in (None, network.stored.group_size):
         return plain, _served(network.stored)
     group = asked.group_size or GROUPS.get(kind, 0)
     bits = int(asked.bits) if asked.bits else 8 if kind in ("fp8", "int8") else 4

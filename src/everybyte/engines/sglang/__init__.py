@@ -1,0 +1,1 @@
+"""SGLang: what a server holds."""

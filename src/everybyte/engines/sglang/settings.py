@@ -1,0 +1,112 @@
+"""What an SGLang job asks for, with the defaults of its version."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from everybyte.basics.errors import BadInput
+from everybyte.basics.origin import default_of, inferred
+from everybyte.basics.record import Record
+from everybyte.basics.units import MiB
+from everybyte.engines.sglang.fraction import NEWEST, SOURCE, Asked, Reserve, resolve
+from everybyte.engines.sglang.pool import PAGES, Slots
+from everybyte.job import Job, Serve
+from everybyte.layers.network import Network
+from everybyte.rules.account import Device
+from everybyte.rules.cache import stores
+from everybyte.rules.choices import Choices
+from everybyte.rules.overhead import context
+from everybyte.rules.serve_settings import Extra, captured, mesh_of, release
+from everybyte.rules.tensor_parallel import Cut, refuse_odd
+
+SPECULATIVE = {"mtp": "eagle", "nextn": "eagle", "eagle": "eagle", "eagle3": "eagle", "standalone": "standalone", "ngram": "ngram", "dflash": "dflash"}
+"""Methods of speculative decoding -> how the rules call them."""
+DEFAULT_CONTEXT = 4096
+"""Where neither the job nor the network says how long a sequence may be."""
+
+
+class Settings(Record, frozen=True):
+    """One server, defaults filled in."""
+
+    version: tuple[int, ...]
+    tp: int
+    pp: int
+    ep: int
+    groups: int
+    """Data-parallel groups of attention; 1 without enable_dp_attention."""
+    context: int
+    page: int
+    running: int | None
+    """max_running_requests where the job says."""
+    most: int | None
+    """max_total_tokens where the job says."""
+    slots: Slots
+    share: Fraction
+    speculative: str
+    chunk: int | None
+    cut: Cut
+
+
+def settings_of(job: Job, network: Network, extra: Extra, choices: Choices) -> Settings:
+    """Reads `serve` and `serve.extra`, whose keys are SGLang's own arguments, with - or _."""
+    assert job.serve is not None
+    serve = job.serve
+    version = release(serve, NEWEST, "SGLang", choices)
+    mesh = mesh_of(job)
+    tp, pp, ep = mesh.tp or 1, mesh.pp or 1, mesh.ep or 1
+    by_group = extra.flag("enable_dp_attention")
+    groups = (mesh.dp or 1) if by_group else 1
+    if tp % groups:
+        raise BadInput("serve.mesh.dp", f"{groups} groups of data-parallel attention do not divide tp {tp}")
+    if tp % ep:
+        raise BadInput("serve.mesh.ep", f"{ep} does not divide tp {tp}: experts are dealt out among the tensor-parallel ranks")
+    heads = tp // groups
+    refuse_odd(network, heads)
+    dense = extra.count("moe_dense_tp_size") or tp
+    head = heads if extra.flag("enable_dp_lm_head") else tp
+    cut = Cut(dense, heads, ep, tp // ep, 1 if by_group else tp, head)
+    attention = (serve.attention or str(extra.get("attention_backend") or "")).casefold().replace("-", "_")
+    page = serve.block_size or extra.count("page_size") or PAGES.get(attention, 1)
+    choices.note("serve.block_size", page, default_of("SGLang") if attention not in PAGES else inferred(f"attention backend {attention}"))
+    context = choices.pick("serve.context", serve.context, network.max_positions or DEFAULT_CONTEXT, inferred("the model's maximum"))
+    running = serve.sequences or extra.count("max_running_requests")
+    ratio, share = extra.get("mamba_full_memory_ratio"), extra.share("swa_full_tokens_ratio")
+    cached = not extra.flag("disable_radix_cache")
+    method = (serve.draft.method or "standalone").casefold() if serve.draft else ""
+    drafts = (serve.draft.tokens or 0) if serve.draft else 0
+    slots = Slots(
+        extra.count("max_mamba_cache_size"),
+        None if cached else running or 512,
+        Fraction(str(ratio)) if isinstance(ratio, int | float) else Slots().ratio,
+        drafts,
+    )
+    if slots.asked and groups > 1:
+        slots = Slots(slots.asked // groups, slots.running, slots.ratio, slots.drafts)
+    return Settings(
+        version, tp, pp, ep, groups, context, page, running, extra.count("max_total_tokens"), slots, Fraction(str(share)) if share else Fraction(4, 5),
+        SPECULATIVE.get(method, method), serve.batched_tokens, cut,
+    )  # fmt: skip
+
+
+def reserve_of(serve: Serve, s: Settings, network: Network, device: Device, known: dict[str, int], extra: Extra, choices: Choices) -> Reserve:
+    """mem_fraction_static: the job's, or the release's rule for this device."""
+    total = device.capacity / MiB
+    if not total and "free_before_load" in known:
+        total = (known["free_before_load"] + context(device.compute_capability)[0]) / MiB
+        choices.assume(f"a device of {total:,.0f} MiB, from what is free before loading and a CUDA context; hardware.gpu says")
+    sizes = captured(serve)
+    towers = [tower for tower in network.towers if tower.name != "encoder"]
+    vision = (sum(run.count for run in towers[0].runs), towers[0].hidden) if towers and serve.multimodal is not False else (0, 0)
+    asked = Asked(
+        total, s.tp * s.pp, s.tp, s.groups, s.chunk, None if sizes is None else max(sizes, default=0), s.running, s.speculative,
+        is_mla=is_latent(network), deepep=str(extra.get("moe_a2a_backend") or "") == "deepep", vision=vision,
+    )  # fmt: skip
+    rule = resolve(asked, s.version)
+    choices.pick("serve.batched_tokens", serve.batched_tokens, rule.chunk, default_of("SGLang"))
+    fraction = choices.pick("serve.memory_fraction", serve.memory_fraction, round(rule.fraction, 6), inferred(f"{rule.formula} [{SOURCE}]"))
+    return rule._replace(fraction=fraction)
+
+
+def is_latent(network: Network) -> bool:
+    """Whether attention stores latents (MLA)."""
+    return any(cache.name == "latent" for store in stores(network) for cache in store.caches)
