@@ -31,9 +31,10 @@ class TransformerLayer(Record, frozen=True):
         s, style = self.sizes, self.style
         # Transformer Engine joins this norm with the projection behind it, and then it is no module that could be recomputed
         apart = not style.te or isinstance(s.attention, Latent)
-        given = parked(t, x, style, "attn_norm")
-        with t.recomputed(style.again("layernorm") and apart, discards=True) as again:
-            normed = norm(t, given, "input_layernorm", s.norm, style, module="attn_norm")
+        runs_again = style.again("layernorm") and apart
+        given = parked(t, x, style, "attn_norm") if runs_again else x
+        with t.recomputed(runs_again, discards=True) as again:
+            normed = norm(t, given, "input_layernorm", s.norm, style, module="" if runs_again else "attn_norm")
         with t.scope("self_attention", x, normed):
             if isinstance(s.attention, Heads):
                 branch, bias = SelfAttention(s.hidden, s.attention, s.norm, self.split, style).forward(t, normed)
@@ -48,9 +49,10 @@ class TransformerLayer(Record, frozen=True):
     def _fed(self, t: Tape, x: Value) -> Value:
         s, style = self.sizes, self.style
         if isinstance(s.mlp, Mixture):
-            given = parked(t, x, style, "mlp_norm")
-            with t.recomputed(style.again("layernorm"), discards=True) as again:
-                normed = norm(t, given, "pre_mlp_layernorm", s.norm, style, module="mlp_norm")
+            runs_again = style.again("layernorm")
+            given = parked(t, x, style, "mlp_norm") if runs_again else x
+            with t.recomputed(runs_again, discards=True) as again:
+                normed = norm(t, given, "pre_mlp_layernorm", s.norm, style, module="" if runs_again else "mlp_norm")
             with t.scope("mlp", x, normed):
                 branch = MoELayer(s.hidden, s.mlp, self.split, style).forward(t, normed)
             t.restored(again)

@@ -99,8 +99,10 @@ class MegatronLayout(Layout, frozen=True):
     deferred: int = 0
     """Bytes of logits' gradients and head inputs that wait for the head's weight gradient (defer_embedding_wgrad_compute)."""
     fetched: int = 0
-    """Bytes that one layer keeps in host memory. While a module goes back, the tensors of the same module one layer before are fetched, so that
-    there is always a whole layer's beside those of the module itself (pipeline_parallel/fine_grained_activation_offload.py bulk_reload)."""
+    """Bytes that one layer keeps in host memory. When a module has gone back, a module of the layer before is fetched, so that there is always a whole
+    layer's on the device (pipeline_parallel/fine_grained_activation_offload.py bulk_reload)."""
+    prefetches: bool = False
+    """The last layer of the micro-batch that goes back next is fetched before another goes forward (pre_reload_last_layer)."""
     in_transit: int = 0
     """Hidden states and gradients that are being sent or received beside a micro-batch that runs."""
 
@@ -192,7 +194,7 @@ class MegatronLayout(Layout, frozen=True):
 
     def beside(self, course: Course, index: int, moment: Moment) -> tuple[Line, ...]:
         """What the pipeline sends and receives meanwhile, and what the head puts off."""
-        return (*self._in_transit(), *self._deferred(), *(self._fetched() if moment == "backward" else ()))
+        return (*self._in_transit(), *self._deferred(), *(self._fetched() if self.prefetches or moment == "backward" else ()))
 
     def _fetched(self) -> tuple[Line, ...]:
         return (Line("activations/fetched ahead", "activation", self.fetched, plain("fetched", fetched=self.fetched), FETCHED),) if self.fetched else ()
@@ -209,12 +211,12 @@ class MegatronLayout(Layout, frozen=True):
     @property
     def at_rest(self) -> MegatronLayout:
         """The same without what a pipeline is sending: what lives from step to step follows from it."""
-        return replace(self, hidden=0, received=0, in_transit=0, deferred=0, fetched=0)
+        return replace(self, hidden=0, received=0, in_transit=0, deferred=0, fetched=0, prefetches=False)
 
     @property
     def in_step(self) -> MegatronLayout:
         """What of it the highest instant of a layer depends on."""
-        return MegatronLayout(fetched=self.fetched)
+        return MegatronLayout(fetched=self.fetched, prefetches=self.prefetches)
 
     @property
     def transit_bytes(self) -> int:

@@ -23,20 +23,31 @@ def own_gradients(*values: Value | None) -> list[Made]:
     return [Made(v, Size.of(v.dims, v.dtype)) for v in values if v is not None]
 
 
-def kept(style: Style, module: str, *values: Value) -> tuple[tuple[Value, ...], Size]:
-    """What a module keeps on the device, and what its backward has there beside: tensors that wait in host memory and were fetched for it."""
+OFFLOAD = "offload"
+"""The step that copies what an operation keeps to host memory."""
+
+
+def kept(t: Tape, style: Style, module: str, *values: Value) -> tuple[Value, ...]:
+    """What an operation of a module keeps on the device: nothing where all that the module keeps waits in host memory. A tensor that two operations
+    keep is copied twice (pipeline_parallel/fine_grained_activation_offload.py tensor_push)."""
     if not style.parks(module):
-        return values, ZERO
-    return (), Size.total(Size.of(v.dims, v.dtype) for v in values)
+        return values
+    t.step(OFFLOAD, values, ())
+    return ()
 
 
 def parked(t: Tape, x: Value, style: Style, module: str) -> Value:
-    """The input of a module; where it waits in host memory, what stands for it there, so that modules that run again do not keep it either."""
+    """The input of a module that runs again, which would be kept; where it waits in host memory, what stands for it there."""
     if not style.parks(module):
         return x
     away = t.from_outside("in host memory", x.dims, x.dtype)
-    t.step("offload", (x,), (away,), made=[Made(x, None)])
+    t.step(OFFLOAD, (x,), (away,), made=[Made(x, None)])
     return away
+
+
+def parked_size(t: Tape) -> Size:
+    """Bytes that the operations on a tape have in host memory."""
+    return Size.total(Size.of(v.dims, v.dtype) for step in t.steps if step.what == OFFLOAD for v in step.inputs)
 
 
 def column(t: Tape, x: Value, leaf: str, out: Dim, split: Split, style: Style, *, bias: bool, module: str = "") -> Value:
@@ -50,10 +61,9 @@ def column(t: Tape, x: Value, leaf: str, out: Dim, split: Split, style: Style, *
         shift = t.parameter("bias", (out,)) if bias else None
         y = t.new("linear", (TOKENS, out), x.dtype, x.grad or weight.grad)
         whole = Size.of((TOKENS, x.dims[-1]), x.dtype) if split.sp else ZERO
-        saved, fetched = kept(style, module, input_kept(t, x, style))
         t.step(
-            "linear", tuple(v for v in (x, weight, shift) if v is not None), (y,), saved=saved, scratch=whole if style.te else ZERO,
-            back_scratch=(whole * 2 if style.te else whole) + fetched,
+            "linear", tuple(v for v in (x, weight, shift) if v is not None), (y,), saved=kept(t, style, module, input_kept(t, x, style)),
+            scratch=whole if style.te else ZERO, back_scratch=whole * 2 if style.te else whole,
             made=[Made(x, Size.of(x.dims, x.dtype)), *weight_gradients(style, weight), *own_gradients(shift)],
         )  # fmt: skip
         return y
@@ -66,23 +76,22 @@ def row(t: Tape, x: Value, leaf: str, out: Dim, split: Split, style: Style, *, b
         shift = t.parameter("bias", (out,)) if bias else None
         y = t.new("linear", (split.tokens, out), x.dtype, x.grad or weight.grad)
         whole = Size.of((TOKENS, out), x.dtype) if split.sp else ZERO
-        saved, fetched = kept(style, module, input_kept(t, x, style))
         t.step(
-            "linear", (x, weight), (y,), saved=saved, scratch=whole, back_scratch=whole + fetched,
+            "linear", (x, weight), (y,), saved=kept(t, style, module, input_kept(t, x, style)), scratch=whole, back_scratch=whole,
             made=[Made(x, Size.of(x.dims, x.dtype)), *weight_gradients(style, weight)],
         )  # fmt: skip
         return y, shift
 
 
-def duplicated(t: Tape, x: Value, leaf: str, out: Dim, style: Style, *, bias: bool = False) -> Value:
+def duplicated(t: Tape, x: Value, leaf: str, out: Dim, style: Style, *, bias: bool = False, module: str = "") -> Value:
     """x (..., in) -> (..., out): every rank of the group holds the whole weight."""
     with t.scope(leaf, x):
         weight = t.parameter("weight", (out, x.dims[-1]))
         shift = t.parameter("bias", (out,)) if bias else None
         y = t.new("linear", (*x.dims[:-1], out), x.dtype, x.grad or weight.grad)
-        saved, inputs = input_kept(t, x, style), tuple(v for v in (x, weight, shift) if v is not None)
+        inputs = tuple(v for v in (x, weight, shift) if v is not None)
         made = [Made(x, Size.of(x.dims, x.dtype)), *weight_gradients(style, weight), *own_gradients(shift)]
-        t.step("linear", inputs, (y,), saved=(saved,), made=made)
+        t.step("linear", inputs, (y,), saved=kept(t, style, module, input_kept(t, x, style)), made=made)
         return y
 
 
@@ -103,8 +112,7 @@ def norm(t: Tape, x: Value, leaf: str, kind: str, style: Style, *, dims: tuple[D
         out = t.new("norm", x.dims, x.dtype, True)
         moments = [t.new(name, shape[:-1], FP32, False) for name in (("mean", "rstd") if kind == "layer" else ("rstd",))]
         made = [Made(x, Size.of(x.dims, x.dtype)), *own_gradients(*weights)]
-        saved, fetched = kept(style, module, x)
-        t.step("norm", (x, *weights), (out, *moments), saved=(*saved, *moments), made=made, back_scratch=fetched)
+        t.step("norm", (x, *weights), (out, *moments), saved=(*kept(t, style, module, x), *moments), made=made)
         return out
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from everybyte.basics.record import Record
 from everybyte.engines.megatron.core import attend
-from everybyte.engines.megatron.linear import column, duplicated, norm, row
+from everybyte.engines.megatron.linear import column, duplicated, norm, parked, row
 from everybyte.engines.megatron.sizes import Latent, Split
 from everybyte.engines.megatron.style import Style
 from everybyte.layers import ops
 from everybyte.layers.size import TOKENS, Dim, Size
 from everybyte.layers.tape import Made, Tape, Value
+
+QKV = "qkv_linear"
+"""The module whose kept tensors may wait in host memory: both projections down, the norms behind them, the projections up."""
 
 
 class LatentAttention(Record, frozen=True):
@@ -32,13 +35,17 @@ class LatentAttention(Record, frozen=True):
         s = self.sizes
         latent = x
         if s.q_rank:
-            latent = norm(t, duplicated(t, x, "linear_q_down_proj", Dim("r_q", s.q_rank), self.style), "q_layernorm", self.norm, self.style)
-        joined = duplicated(t, x, "linear_kv_down_proj", Dim("(r_kv+d_r)", s.kv_rank + s.rope), self.style)
+            latent = duplicated(t, x, "linear_q_down_proj", Dim("r_q", s.q_rank), self.style, module=QKV)
+            latent = norm(t, latent, "q_layernorm", self.norm, self.style, module=QKV)
+        joined = duplicated(t, x, "linear_kv_down_proj", Dim("(r_kv+d_r)", s.kv_rank + s.rope), self.style, module=QKV)
         compressed, turn = self._parts(t, joined)
-        compressed = norm(t, compressed, "kv_layernorm", self.norm, self.style)
+        compressed = norm(t, compressed, "kv_layernorm", self.norm, self.style, module=QKV)
         out_width = Dim("a·d_v", self.heads * s.v_dim)
-        with t.recomputed(self.style.again("mla_up_proj"), discards=True) as up:
-            q, k, v = self._up(t, latent, compressed, turn)
+        runs_again = self.style.again("mla_up_proj")
+        if runs_again:
+            latent, compressed = (parked(t, value, self.style, QKV) for value in (latent, compressed))
+        with t.recomputed(runs_again, discards=True) as up:
+            q, k, v = self._up(t, latent, compressed, turn, module="" if runs_again else QKV)
         out = attend(t, q, k, v, self.heads, self.heads, out_width, self.style)
         found = row(t, out, "linear_proj", Dim("h", self.hidden), self.split, self.style, bias=s.bias, module="attn_proj")
         t.restored(up)
@@ -55,13 +62,14 @@ class LatentAttention(Record, frozen=True):
         t.step("all-gather", (turn,), (whole,), made=[Made(turn, Size.of(turn.dims, turn.dtype))])
         return compressed, whole
 
-    def _up(self, t: Tape, latent: Value, compressed: Value, turn: Value) -> tuple[Value, Value, Value]:
+    def _up(self, t: Tape, latent: Value, compressed: Value, turn: Value, *, module: str) -> tuple[Value, Value, Value]:
         """Queries and keys are put together in new tensors; values stay a part of what the projection made."""
         s, heads = self.sizes, self.heads
         width = Dim("a·(d_n+d_r)", heads * (s.nope + s.rope))
         leaf = "linear_q_up_proj" if s.q_rank else "linear_q_proj"
-        q = self._assembled(t, (column(t, latent, leaf, width, self.split, self.style, bias=False),), width)
-        both = column(t, compressed, "linear_kv_up_proj", Dim("a·(d_n+d_v)", heads * (s.nope + s.v_dim)), self.split, self.style, bias=False)
+        q = self._assembled(t, (column(t, latent, leaf, width, self.split, self.style, bias=False, module=module),), width)
+        up_width = Dim("a·(d_n+d_v)", heads * (s.nope + s.v_dim))
+        both = column(t, compressed, "linear_kv_up_proj", up_width, self.split, self.style, bias=False, module=module)
         straight, v = ops.split(t, both, [(TOKENS, Dim("a·d_n", heads * s.nope)), (TOKENS, Dim("a·d_v", heads * s.v_dim))])
         return q, self._assembled(t, (straight, turn), width), v
 

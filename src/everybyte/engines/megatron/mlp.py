@@ -32,8 +32,7 @@ def activated(t: Tape, x: Value, width: Dim, style: Style, *, gated: bool, modul
     """The activation as one kernel that keeps its input (fusions/fused_bias_gelu.py, fused_bias_swiglu.py); unfused gated ones keep the parts as well."""
     out = t.new("activation", (*x.dims[:-1], width), x.dtype, True)
     if style.glu_fused or not gated:
-        saved, fetched = kept(style, module, x)
-        t.step("activation", (x,), (out,), saved=saved, made=[Made(x, Size.of(x.dims, x.dtype))], back_scratch=fetched)
+        t.step("activation", (x,), (out,), saved=kept(t, style, module, x), made=[Made(x, Size.of(x.dims, x.dtype))])
         return out
     gate, up = ops.split(t, x, [(*x.dims[:-1], width)] * 2)
     return ops.mul(t, ops.unary(t, "silu", gate), up)

@@ -93,19 +93,20 @@ class MoELayer(Record, frozen=True):
         expert, count = self.sizes.expert, self.sizes.experts // self.split.ep
         width = Dim("f_e", expert.ffn // self.split.etp)
         up = self._product(t, x, "linear_fc1", Dim("2f_e", 2 * width.size) if expert.gated else width, count, module="expert_fc1")
-        up = parked(t, up, self.style, "moe_act")
-        with t.recomputed(self.style.again("moe_act"), discards=True) as again:
-            inner = self._activated(t, up, width, weights)
+        runs_again = self.style.again("moe_act")
+        up = parked(t, up, self.style, "moe_act") if runs_again else up
+        with t.recomputed(runs_again, discards=True) as again:
+            inner = self._activated(t, up, width, weights, module="" if runs_again else "moe_act")
         out = self._product(t, inner, "linear_fc2", x.dims[-1], count)
         t.restored(again)
         return out
 
-    def _activated(self, t: Tape, x: Value, width: Dim, weights: Value) -> Value:
+    def _activated(self, t: Tape, x: Value, width: Dim, weights: Value, *, module: str) -> Value:
         """The activation, times the routing weights: in one kernel for SwiGLU and, if asked for, squared ReLU; else a product that keeps the
         activation's result too."""
         expert, style = self.sizes.expert, self.style
         one_kernel = (expert.gated and style.glu_fused) or (expert.activation == "relu2" and style.relu_fused)
-        inner = activated(t, x, width, style, gated=expert.gated, module="moe_act")
+        inner = activated(t, x, width, style, gated=expert.gated, module=module)
         if one_kernel or style.late_weights:
             return inner
         out = t.new("mul", inner.dims, inner.dtype, True)
@@ -117,10 +118,9 @@ class MoELayer(Record, frozen=True):
             weight = t.parameter("weight", (out, x.dims[-1]), count=count, share=(self.sizes.top_k, self.sizes.experts))
             bias = t.parameter("bias", (out,), count=count, share=(self.sizes.top_k, self.sizes.experts)) if self.sizes.expert.bias else None
             y = t.new("linear", (x.dims[0], out), x.dtype, True)
-            saved, fetched = kept(self.style, module, input_kept(t, x, self.style))
             inputs = tuple(v for v in (x, weight, bias) if v is not None)
             made = [Made(x, Size.of(x.dims, x.dtype)), *weight_gradients(self.style, weight), *own_gradients(bias)]
-            t.step("linear", inputs, (y,), saved=saved, made=made, back_scratch=fetched)
+            t.step("linear", inputs, (y,), saved=kept(t, self.style, module, input_kept(t, x, self.style)), made=made)
             return y
 
 

@@ -7,14 +7,19 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
+from everybyte.basics.dtypes import DType
 from everybyte.basics.record import Record
 from everybyte.engines.megatron.block import TransformerLayer
 from everybyte.engines.megatron.buffers import buffers
 from everybyte.engines.megatron.layout import MegatronLayout
+from everybyte.engines.megatron.linear import parked_size
 from everybyte.engines.megatron.network import StagePlan
 from everybyte.engines.megatron.run import Run
-from everybyte.layers.network import Network, write
-from everybyte.layers.size import Dim
+from everybyte.layers.network import Network
+from everybyte.layers.network import Run as NamedRun
+from everybyte.layers.setup import Setup
+from everybyte.layers.size import Dim, Size
+from everybyte.layers.tape import Tape
 from everybyte.ledger.entry import Phase
 from everybyte.ledger.ledger import Ledger
 from everybyte.models.count import parts
@@ -112,9 +117,12 @@ def _passes(run: Run, stage: Stage) -> list[StageTraining]:
     found = []
     for flight in _flights(run, stage, whole):
         part = whole if flight is None else run.part(stage, _order(stage, flight))
+        network = part.network
         if run.style.parked:
-            layout = replace(layout, fetched=_parked(run, part))
-        passing = None if part.network is whole.network else part.network
+            prefetches = flight is not None and any(flight.kept)
+            layout = replace(layout, fetched=_parked(run, part), prefetches=prefetches)
+            network = network if prefetches else _last_stays(network)
+        passing = None if network is whole.network else network
         found.append(StageTraining(whole.network, run.recipe, run.capability, beside, layout, _waiting(part, flight), passing=passing))
     return found
 
@@ -124,16 +132,30 @@ def _order(stage: Stage, flight: Flight) -> tuple[int, ...]:
     return (*(c for c in range(len(stage.chunks)) if c != flight.chunk and flight.kept[c]), flight.chunk)
 
 
+def _last_stays(network: Network) -> Network:
+    """A stage whose micro-batch goes back as soon as it has gone forward: nothing of the last layer is copied to host memory
+    (pipeline_parallel/fine_grained_activation_offload.py should_bulk_offload)."""
+    runs = list(network.runs)
+    place = next((place for place in reversed(range(len(runs))) if isinstance(runs[place].layer, TransformerLayer)), None)
+    if place is None:
+        return network
+    last = runs[place]
+    stays = NamedRun(last.prefix, last.first + last.count - 1, 1, replace(last.layer, style=replace(last.layer.style, parked=())), last.dims)
+    others = [replace(last, count=last.count - 1)] if last.count > 1 else []
+    return replace(network, runs=(*runs[:place], *others, stays, *runs[place + 1 :]))
+
+
 def _parked(run: Run, found: StagePlan) -> int:
     """Bytes that a layer of this stage has in host memory at most."""
     layers = {part.layer for part in parts(found.network) if isinstance(part.layer, TransformerLayer)}
-    whole = [_layer_kept(run, replace(layer, style=replace(layer.style, parked=()))) - _layer_kept(run, layer) for layer in layers]
-    return max(whole, default=0)
+    return max((_layer_parked(layer, run.recipe.setup, run.recipe.stream).at(point_of(run.recipe.batch)) for layer in layers), default=0)
 
 
-def _layer_kept(run: Run, layer: TransformerLayer) -> int:
-    dims = (layer.split.tokens, Dim("h", layer.sizes.hidden))
-    return write(layer, run.recipe.setup, dims, run.recipe.stream, "none", False).tally.kept_size.at(point_of(run.recipe.batch))
+@lru_cache(maxsize=1024)
+def _layer_parked(layer: TransformerLayer, setup: Setup, stream: DType) -> Size:
+    tape = Tape(setup)
+    layer.forward(tape, tape.given("hidden states", (layer.split.tokens, Dim("h", layer.sizes.hidden)), stream, grad=True, persistent=False))
+    return parked_size(tape)
 
 
 def _logits(run: Run) -> int:
@@ -152,17 +174,22 @@ def _waiting(found: StagePlan, flight: Flight | None) -> Waiting:
 
 
 def _flights(run: Run, stage: Stage, whole: StagePlan) -> Iterator[Flight | None]:
-    """What is in flight while one of the passes that may need most runs: the one with most in flight, and the one that ends in the loss with most."""
+    """What is in flight while one of the passes that may need most runs: the one with most in flight, the one that ends in the loss with most, and,
+    where a layer needs more while it runs than it keeps, as with kept tensors in host memory, the one with most that does not."""
     if run.plan is None:
         yield None
         return
     sizes = _kept_by_chunk(run, whole) if len(stage.chunks) > 1 else (1,)
     first = in_flight(run.plan, stage.index, sizes)
     yield first
-    if stage.has_head:
-        with_loss = [flight for flight in flights(run.plan, stage.index) if flight.kind == "F" and flight.chunk == stage.head]
-        best = max(with_loss, key=lambda flight: flight.weight(sizes, sizes), default=first)
-        if best != first:
+    if not stage.has_head:
+        return
+    found = {first}
+    for ends in (True, False) if run.style.parked else (True,):
+        some = [flight for flight in flights(run.plan, stage.index) if flight.kind == "F" and (flight.chunk == stage.head) == ends]
+        best = max(some, key=lambda flight: flight.weight(sizes, sizes), default=first)
+        if best not in found:
+            found.add(best)
             yield best
 
 
