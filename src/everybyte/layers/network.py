@@ -106,7 +106,7 @@ class Tower(Record, frozen=True):
     """Shape of what the stem is given (pixels, sound features); empty for ids."""
 
 
-class Network(msgspec.Struct, frozen=True, eq=False):
+class Network(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Everything that the configuration says about the model's memory. `stem` makes the first hidden states, `tail` is the final norm.
 
     Two networks are equal if they are the same object, so that what is worked out for one is found again at once.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import replace
 
+from everybyte.basics.record import Record
 from everybyte.layers.network import Network, Run
 from everybyte.models.count import parts
 
@@ -30,7 +31,7 @@ def unnamed(network: Network) -> Network:
     return _one(tuple(fields.values()))
 
 
-class Piece(NamedTuple):
+class Piece(Record, frozen=True):
     """A piece of a network as its single network calls it, and as it does itself."""
 
     single: str

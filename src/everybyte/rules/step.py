@@ -195,7 +195,7 @@ def around(tally: Tally, reentrant: bool) -> tuple[tuple[Moment, Instant], ...]:
     return tuple(found)
 
 
-class Measured(NamedTuple):
+class Measured(Record, frozen=True):
     """Bytes of a layer for one batch: what it keeps, and its highest instants."""
 
     kept: int

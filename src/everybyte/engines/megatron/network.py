@@ -11,10 +11,10 @@ from everybyte.engines.megatron.bert import BertEntry, BertLoss, BertReceived
 from everybyte.engines.megatron.block import Checkpoint, TransformerLayer
 from everybyte.engines.megatron.ends import Entry, FinalNorm, Loss, Received
 from everybyte.engines.megatron.prediction import Prediction
-from everybyte.engines.megatron.sizes import Split, layers_of, learned_positions, prediction_of
+from everybyte.engines.megatron.sizes import Sizes, Split, layers_of, learned_positions, prediction_of
 from everybyte.engines.megatron.style import Style
 from everybyte.layers.network import Network, Run
-from everybyte.layers.size import Dim
+from everybyte.layers.size import Dim, Dims
 from everybyte.rules.stages import Stage
 
 PREFIX = "decoder.layers"
@@ -37,15 +37,15 @@ class StagePlan(NamedTuple):
 @lru_cache(maxsize=4096)
 def stage_plan(network: Network, stage: Stage, split: Split, style: Style, vocab: int, full: Recomputed | None, order: tuple[int, ...]) -> StagePlan:
     """The local network of a stage, or of some of its chunks: with the embedding if that is in one of them, with the loss if that ends the last."""
-    dims = (split.tokens, Dim("h", network.hidden))
-    by_chunk = [_chunk(network, stage, chunk, split, style, vocab, full) for chunk in range(len(stage.chunks))]
+    dims, inside = _hidden_states(split.tokens, network.hidden), split.inside
+    by_chunk = [_chunk(network, stage, chunk, inside, style, vocab, full) for chunk in range(len(stage.chunks))]
     first, last = stage.embedding in order, stage.head == order[-1]
     both = first and last
     entry, received, loss = (BertEntry, BertReceived, BertLoss) if network.family == "bert" else (Entry, Received, Loss)
     stem: Any = received(network.hidden, network.dtype, split, style, vocab // split.tp if stage.mtp and not network.tied else 0)
     if first:
         stem = entry(network.hidden, vocab, learned_positions(network), split, style)
-    head = loss(vocab, split, style, tied=network.tied and both, reads_kept=bool(stage.mtp)) if last else None
+    head = loss(vocab, inside, style, tied=network.tied and both, reads_kept=bool(stage.mtp)) if last else None
     local = Network(
         network.name, "megatron", network.hidden, vocab, tuple(run for chunk in order for run in by_chunk[chunk]), stem, None, head, tied=network.tied and both,
         head_dims=dims, dtype=network.dtype, max_positions=network.max_positions, experts=network.experts, top_k=network.top_k, mtp=min(stage.mtp, 1),
@@ -59,18 +59,28 @@ def stage_plan(network: Network, stage: Stage, split: Split, style: Style, vocab
 def _chunk(network: Network, stage: Stage, chunk: int, split: Split, style: Style, vocab: int, full: Recomputed | None) -> list[Run]:
     """The layers of a chunk, the final norm behind the last, blocks of multi-token prediction behind that."""
     sizes = layers_of(network)
-    dims = (split.tokens, Dim("h", network.hidden))
-    runs = _runs([(index, TransformerLayer(sizes[index], split, style)) for index in stage.chunks[chunk]], full, dims)
+    dims = _hidden_states(split.tokens, network.hidden)
+    runs = _runs([(index, _layer(sizes[index], split, style)) for index in stage.chunks[chunk]], full, dims)
     if chunk == stage.head:
         runs.append(Run("final_layernorm", -1, 1, FinalNorm(sizes[-1].norm, style), dims))
     inner = prediction_of(network)
     if chunk == stage.mtp_chunk and inner:
-        layers = tuple(TransformerLayer(one, split, style) for one in inner)
+        layers = tuple(_layer(one, split, style) for one in inner)
         runs.append(Run("mtp", -1, 1, Prediction(layers, vocab, stage.mtp, style.mtp_repeated), dims))
     return runs
 
 
-def _runs(layers: Sequence[tuple[int, TransformerLayer]], full: Recomputed | None, dims: tuple[Dim, ...]) -> list[Run]:
+@lru_cache(maxsize=64)
+def _hidden_states(tokens: Dim, hidden: int) -> Dims:
+    return tokens, Dim("h", hidden)
+
+
+@lru_cache(maxsize=4096)
+def _layer(sizes: Sizes, split: Split, style: Style) -> TransformerLayer:
+    return TransformerLayer(sizes, split, style)
+
+
+def _runs(layers: Sequence[tuple[int, TransformerLayer]], full: Recomputed | None, dims: Dims) -> list[Run]:
     """Runs of equal layers of one chunk; recomputed ones in groups."""
     found: list[tuple[int, Any]] = []
     place = 0

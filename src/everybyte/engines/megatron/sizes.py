@@ -23,6 +23,12 @@ from everybyte.layers.size import TOKENS, Axis, B, Dim
 PATH = "model"
 
 
+@lru_cache(maxsize=64)
+def share_of_tokens(tp: int) -> Dim:
+    """n/t: every sequence is cut in t parts."""
+    return Dim("n/t", 1, (B, Axis("s", 0, (1, tp))))
+
+
 class Split(Record, frozen=True):
     """The ranks that divide one layer."""
 
@@ -35,7 +41,12 @@ class Split(Record, frozen=True):
     @property
     def tokens(self) -> Dim:
         """Tokens of the hidden states between layers: n, or n/t with sequence parallelism."""
-        return Dim("n/t", 1, (B, Axis("s", 0, (1, self.tp)))) if self.sp else TOKENS
+        return share_of_tokens(self.tp) if self.sp else TOKENS
+
+    @property
+    def inside(self) -> Split:
+        """As layers see it: context parallelism shortens their sequences and changes nothing else."""
+        return Split(self.tp, self.sp, 1, self.ep, self.etp)
 
     def routed(self, top_k: int, ranks: int = 1) -> Dim:
         """Balanced tokens that `ranks` ranks' routers send: each of this rank's tokens top_k times, from all of them."""
