@@ -37,6 +37,8 @@ def test_what_versions_changed() -> None:
     assert [release_of(day).compiles_loss for day in ("2025-04-01", "2025-04-02")] == [False, True]
     assert [release_of(day).repeats_kv for day in ("2026-01-26", "2026-01-27")] == [True, False]
     assert [release_of(day).separate_ends for day in ("2025-07-27", "2025-07-28")] == [False, True]
+    assert [release_of(day).rope_by_layer for day in ("2026-06-04", "2026-06-05")] == [False, True]
+    assert [release_of(day).fuses_qkv for day in ("2026-06-23", "2026-06-24")] == [False, True]
 
 
 def test_layers_of_stages() -> None:
@@ -55,6 +57,40 @@ def test_stages_are_ranks_of_their_own() -> None:
     assert [rank.gpus for rank in answer.ranks] == [16] * 4
     kept = [sum(e.bytes for e in rank.ledger if e.id.startswith("in flight/")) for rank in answer.ranks]
     assert kept[0] > kept[1] > kept[2] > kept[3] == 0
+
+
+def test_every_layer_has_a_table_of_positions() -> None:
+    """Since 2026-06 each of 32 layers has 131,072 positions of d/2 complex numbers: 64 MiB."""
+    before, since = (estimate(job(version=day, recompute="full")).figures["static.allocated"] for day in ("2026-06-04", "2026-06-05"))
+    assert since - before == 32 * 131_072 * 64 * 8
+
+
+def pipeline(gpus: int, **plan: Any) -> list[Any]:
+    """The ranks of a pipeline of four stages under FSDP2 that recompute all."""
+    return list(estimate(job(gpus=gpus, mesh={"pp": 4, "dp_shard": gpus // 4}, pipeline=plan, recompute="full", grad_accum=plan["microbatches"])).ranks)
+
+
+def test_stages_have_tensors_for_what_neighbours_send() -> None:
+    """Of 8 micro-batches each stage has a tensor for the input and one for the gradient of the output; inputs in flight are in them. Outputs stay
+    until their gradient is back."""
+    hidden = 8192 * 4096 * 2
+    ranks = pipeline(64, schedule="1f1b", microbatches=8)
+    received = [sum(e.bytes for e in rank.ledger if e.id.startswith("pipeline/received")) // hidden for rank in ranks]
+    assert received == [8, 16 - 3, 16 - 2, 8 - 1]
+    sent = [sum(e.bytes for e in rank.ledger if e.id.startswith("in flight/sent")) // hidden for rank in ranks]
+    assert sent == [3, 2, 1, 0]
+
+
+def test_a_stage_shares_its_gradients_before_the_next_one_begins() -> None:
+    """With two stages on a rank and micro-batches in one group, the earlier stage's gradients are shares while the later one's are whole; with more
+    groups stages take turns, and both are whole."""
+    whole = []
+    for microbatches in (4, 8):
+        rank = pipeline(64, schedule="interleaved", virtual=2, microbatches=microbatches)[1]
+        found = {e.id.split("/")[1]: e.bytes for e in rank.ledger if e.id.endswith("/attention") and e.id.startswith("gradients/") and "backward" in e.phases}
+        layer = 4 * (2 * 4096 * 4096 + 2 * 1024 * 4096)
+        whole.append([round(found[name] / layer, 4) for name in sorted(found)])
+    assert whole == [[4, 5 / 16], [4, 5]]
 
 
 def test_launchers_decide_on_expandable_segments() -> None:

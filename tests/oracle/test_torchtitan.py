@@ -86,13 +86,33 @@ class Block(nn.Module):
         return h + self.w2(F.silu(self.w1(n)) * self.w3(n))
 
 
+class JoinedBlock(Block):
+    """The same with one projection for queries, keys and values (models/common/attention.py FusedQKVLinear)."""
+
+    def __init__(self, norm: Callable[[int], nn.Module]) -> None:
+        super().__init__(norm)
+        del self.wq, self.wk, self.wv
+        self.wqkv = nn.Linear(H, (HEADS + 2 * KV) * D, bias=False)
+
+    def attention(self, x: torch.Tensor) -> torch.Tensor:
+        """GQAttention.forward."""
+        b, s, _ = x.shape
+        parts = torch.split(self.wqkv(x).view(b, s, KV, HEADS // KV + 2, D), [HEADS // KV, 1, 1], dim=-2)
+        q, k, v = (part.reshape(b, s, -1, D).contiguous() for part in parts)
+        q, k, v = turned(q, self.angles), spread(turned(k, self.angles)), spread(v)
+        out = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
+        return self.wo(out.transpose(1, 2).contiguous().view(b, s, -1))
+
+
 class Model(nn.Module):
     """Transformer up to the last block."""
 
-    def __init__(self, layers: int, norm: Callable[[int], nn.Module], wrap: Callable[[nn.Module], Any] = lambda block: block) -> None:
+    def __init__(
+        self, layers: int, norm: Callable[[int], nn.Module], wrap: Callable[[nn.Module], Any] = lambda block: block, kind: type[Block] = Block,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.tok_embeddings = nn.Embedding(V, H)
-        self.blocks = nn.ModuleList(Block(norm) for _ in range(layers))
+        self.blocks = nn.ModuleList(kind(norm) for _ in range(layers))
         self.to(torch.bfloat16)
         for block in self.blocks:
             block.angles = torch.polar(torch.ones(S, D // 2), torch.rand(S, D // 2))
@@ -140,6 +160,25 @@ def test_a_compiled_block_keeps_what_the_partitioner_keeps() -> None:
     ours = account(block("2024-12", compiled=True), compiled=True).kept_size.at(Point(Batch(B, S, S)))
     theirs = kept(lambda layers: Model(layers, OwnNorm, compile_block))
     assert abs(ours - theirs) <= 0.02 * theirs
+
+
+@pytest.mark.parametrize(("version", "kind"), [("2025-04-10", Block), ("2026-07-01", JoinedBlock)])
+def test_a_compiled_block_stores_what_selective_recomputing_names(version: str, kind: type[Block]) -> None:
+    """Every second product beginning with the first, attention and the input: with a joined projection that is another half of them, and of the
+    last product nothing, as backward needs nothing of it."""
+
+    def contexts() -> Any:
+        return create_selective_checkpoint_contexts(policy())  # a new count for every trace of the block
+
+    def wrap(block: nn.Module) -> Any:
+        def call(x: torch.Tensor) -> torch.Tensor:
+            return checkpoint(block, x, use_reentrant=False, preserve_rng_state=False, context_fn=contexts)
+
+        return torch.compile(call, fullgraph=True, backend="aot_eager_decomp_partition")
+
+    ours = account(block(version, compiled=True), compiled=True, recompute="selective").kept_size.at(Point(Batch(B, S, S)))
+    theirs = kept(lambda layers: Model(layers, nn.RMSNorm, wrap, kind))
+    assert abs(ours - theirs) <= TOLERANCE
 
 
 def policy() -> Callable[..., CheckpointPolicy]:

@@ -1,4 +1,4 @@
-"""Rows of torchtitan's and prime-rl's answers: every formula, put into numbers, gives the row's bytes."""
+"""Rows of torchtitan's, prime-rl's and xtuner's answers: every formula, put into numbers, gives the row's bytes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def prime(kind: str, **more: Any) -> dict[str, Any]:
     [
         (LLAMA, 8, TITAN), (LLAMA, 8, {**TITAN, "compile": True, "version": "2025-08"}), (LLAMA, 8, {**TITAN, "mesh": {"tp": 4, "sp": True}}),
         (LLAMA, 8, {**TITAN, "mesh": {"pp": 2}, "grad_accum": 4}), (LLAMA, 8, {**TITAN, "sharding": "hsdp", "recompute": "none"}),
-        (MOE, 4, {**TITAN, "mesh": {"ep": 4}}), (LLAMA, 4, prime("rl")), (LLAMA, 1, prime("sft")), (MOE, 4, prime("rl", adapter={"kind": "lora", "rank": 8})),
+        (LLAMA, 8, {**TITAN, "mesh": {"pp": 2}, "grad_accum": 2, "pipeline": {"schedule": "interleaved", "virtual": 2}}),
+        (LLAMA, 8, {**PRIME, "extra": {"framework": "xtuner"}}), (MOE, 4, {**TITAN, "mesh": {"ep": 4}}),
+        (LLAMA, 4, prime("rl")), (LLAMA, 1, prime("sft")), (MOE, 4, prime("rl", adapter={"kind": "lora", "rank": 8})),
     ],
 )  # fmt: skip
 def test_formulas_give_the_bytes(shape: dict[str, Any], gpus: int, train: dict[str, Any]) -> None:

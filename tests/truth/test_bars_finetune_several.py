@@ -38,7 +38,7 @@ BARS = (
     Bar("accelerate-fsdp2", "peak.allocated", 0.01, 0.01),
 )
 """LitGPT's LoRA runs were short: later micro-batches did not reach the longest sample, which a long run does. liger-hf (median 9 %: the length of
-its batches is not known), torchtune on several GPUs (two runs of 70B, +10 and -10 %), xtuner (+30 %: the loss is not stated) and axolotl-fsdp2
+its batches is not known), torchtune on several GPUs (two runs of 70B, +10 and -10 %) and axolotl-fsdp2
 (figures of August 2025 beside the settings of 2026, whose accelerate keeps whole gradients) have no bar yet."""
 
 

@@ -30,6 +30,8 @@ class Attention(Record, frozen=True):
     """Name of one joined projection (`qkv_proj`), empty for three."""
     fused_split: bool = False
     """Parts of the joined projection come from one split (GPT-2, NeoX), not from three slices (Phi-3)."""
+    split_copies: bool = False
+    """Each of those parts is copied into a tensor of its own (torchtitan); a compiler that turns q and k in one kernel copies them there."""
     clip: bool = False
     """Projections are clamped to a range: the joined one before it is split (DBRX), three in place (OLMo)."""
     rope: bool = True
@@ -126,6 +128,9 @@ class Attention(Record, frozen=True):
                 joined = ops.unary(t, "clamp", joined, keeps="input")
             dims = [(*x.dims[:-1], w) for w in widths]
             q, k, v = ops.split(t, joined, dims) if self.fused_split else (ops.narrow(t, joined, d) for d in dims)
+            if self.split_copies:
+                q, k = (q, k) if t.setup.kernels.rope == "fused" else (ops.contiguous(t, q), ops.contiguous(t, k))
+                v = ops.contiguous(t, v)
         else:
             q, k, v = (linear(t, x, name, width, bias=self.qkv_bias) for name, width in zip(self.names[:3], widths, strict=True))
             if self.clip:

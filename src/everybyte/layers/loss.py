@@ -238,9 +238,11 @@ def log_probabilities(t: Tape, head: Head, x: Value) -> Value:
 
 def held_upcast(t: Tape, head: Head, x: Value) -> Value:
     """prime-rl's supervised training: `logits.float()` stays in the loop's output dictionary until the next forward has returned, though `logits`
-    itself is deleted before backward (trainer/sft/train.py)."""
+    itself is deleted before backward (trainer/sft/train.py). Until then those of the micro-batch before are there."""
     with t.scope("loss", x):
-        wide = ops.cast(t, head.logits(t, x), FP32)
+        before = ops.made(t, "logits of the micro-batch before", (*x.dims[:-1], Dim("V", head.vocab)), FP32)
+        with t.scope("", x, before):
+            wide = ops.cast(t, head.logits(t, x), FP32)
         t.linger(wide)
         return cross_entropy(t, wide)
 

@@ -194,6 +194,10 @@ class RowShards(Sharded, frozen=True):
         """Under no_sync autograd adds each gradient to the earlier one, unless that is of another type."""
         return "always" if self.unsharded and self.reduce in (None, recipe.setup.weights) else "backward"
 
+    def whole(self, part: str) -> bool:
+        """Whether gradients of a piece of the network stay whole from one micro-batch to the next."""
+        return self.unsharded
+
     def accumulated(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
         """Under no_sync gradients stay whole, in the type of the sum (FSDPParam.to_accumulated_grad_if_needed)."""
         return WHOLE.gradients(network, replace(recipe, gradient=self.reduce)) if self.unsharded else self.gradients(network, recipe)

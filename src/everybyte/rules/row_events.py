@@ -84,6 +84,11 @@ class RowScript(Script):
         name = self.layout.units.of(self.course.row[index].part)
         return name if name == ROOT or name in self.layout.units.apart else f"{name}/{index}/{copy}"
 
+    def _part(self, unit: str) -> str:
+        """The piece of the network that a unit is of."""
+        _, _, place = unit.partition("/")
+        return self.course.row[int(place.partition("/")[0])].part if place else unit
+
     def _piece(self, unit: str) -> Piece:
         return self.pieces.get(unit.partition("/")[0], NOTHING)
 
@@ -203,7 +208,7 @@ class RowScript(Script):
             yield share[0], 0
             return
         stored = self.layout.stored or self.training.recipe.setup.weights
-        if self.training.recipe.gradients_live == "always" and not self.layout.unsharded:
+        if self.training.recipe.gradients_live == "always" and not self.layout.whole(self._part(unit)):
             # added to what an earlier micro-batch left
             yield share[0], 0
         elif stored != self.reduce:
@@ -241,7 +246,7 @@ class RowScript(Script):
             piece = self._piece(unit)
             if not piece.trained:
                 continue
-            if self.layout.unsharded:
+            if self.layout.whole(self._part(unit)):
                 events = [self._make(self.reduce.nbytes(piece.trained))]
                 self.accumulated[unit] = [key for key, _ in events]
             else:

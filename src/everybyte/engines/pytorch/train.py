@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from everybyte.basics.errors import BadInput, Unsupported
-from everybyte.engines.pytorch import automodel, prime_rl
+from everybyte.engines.pytorch import automodel, prime_rl, xtuner
 from everybyte.job import Job, Train
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Kernels
@@ -73,6 +73,8 @@ def account(job: Job, network: Network, device: Device) -> Account:
     assert job.train is not None
     if prime_rl.is_prime_rl(job.train):
         return prime_rl.account(job, network, device)
+    if xtuner.is_xtuner(job.train):
+        return xtuner.account(job, network, device)
     choices = Choices()
     _refuse_pipelines(job.train)
     usual = defaults(job.train)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from everybyte.basics.dtypes import FP32
 from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.network import Embedding
@@ -69,6 +70,20 @@ class TitanEmbedding(Record, frozen=True):
         return self.group.scattered(t, self.table.forward(t, x))
 
 
+class StageEnd(Record, frozen=True):
+    """Where a pipeline stage hands its hidden states on: they stay until their gradient comes back (torch.distributed.pipelining stage.py
+    `fwd_cache`)."""
+
+    next_comes: bool = False
+    """The rank's next stage goes on with what it was sent."""
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """x (n/t, h), kept."""
+        out = t.new("received", x.dims, x.dtype, x.grad) if self.next_comes else Value(x.storage, x.dims, x.dtype, x.grad)
+        t.step("send", (x,), (out,), saved=(x,))
+        return out
+
+
 class TitanBlock(Record, frozen=True):
     """TransformerBlock: x + attention(norm(x)), then + feed_forward(norm(x))."""
 
@@ -82,9 +97,13 @@ class TitanBlock(Record, frozen=True):
     """Its matrix products are those that selective recomputing counts; products of kernels of their own (NVFP4) are not."""
     stores_attention: bool = True
     """Selective recomputing knows the attention kernel that runs."""
+    rope_table: Dims = ()
+    """Positions by numbers of a table that the layer keeps; empty where there is one for the model."""
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n/t, h) -> (n/t, h)."""
+        if self.rope_table:
+            t.buffer("attention.rope.cache", self.rope_table, FP32)
         first = len(t.steps)
         with t.scope("", x):
             h = self._branch(t, x, "attention_norm", "attention", self.mixer)

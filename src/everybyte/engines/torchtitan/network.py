@@ -18,9 +18,13 @@ from everybyte.layers.mlp import GatedMLP
 from everybyte.layers.moe import MoE
 from everybyte.layers.network import Embedding, Network, Run
 from everybyte.layers.norm import Norm
+from everybyte.layers.size import Dim, Dims
 from everybyte.layers.token_choice import TokenChoice
 
 PATH = "model"
+POSITIONS = {"": 131_072, "head": 40_960}
+"""Kind of the norms of queries and keys -> positions of the rotary table, which the model files write for every size (models/llama3/__init__.py
+max_seq_len, models/qwen3/__init__.py)."""
 
 
 class Form(Record, frozen=True):
@@ -70,11 +74,18 @@ def _block(layer: Any, form: Form, norm: Norm) -> TitanBlock:
     _divides(t, mixer.kv_heads, "heads of keys and values")
     attention = Attention(
         mixer.hidden, mixer.heads // t, mixer.kv_heads // t, mixer.head_dim, qkv_bias=mixer.qkv_bias, qk_norm=mixer.qk_norm, qk_norm_style=norm.style,
-        complex_rope=not form.compiled, names=NAMES,
+        complex_rope=not form.compiled, names=NAMES, fused_qkv="qkv_linear.wqkv" if form.release.fuses_qkv else "", fused_split=True, split_copies=True,
     )  # fmt: skip
+    table = _rope_table(mixer) if form.release.rope_by_layer else ()
     name = "moe" if isinstance(layer.mlp, MoE) else "feed_forward"
     mlp = _mixture(layer.mlp, form) if isinstance(layer.mlp, MoE) else _feed_forward(layer.mlp, t)
-    return TitanBlock(attention, mlp, norm, form.group, form.compiled, name, stores_attention=form.stores_attention)
+    return TitanBlock(attention, mlp, norm, form.group, form.compiled, name, stores_attention=form.stores_attention, rope_table=table)
+
+
+def _rope_table(mixer: Attention) -> Dims:
+    """fp32 numbers: for each position d/2 complex ones (ComplexRoPE), or cos and sin for all d beside norms of queries and keys (CosSinRoPE)."""
+    numbers = Dim("2d", 2 * mixer.head_dim) if mixer.qk_norm else Dim("d", mixer.head_dim)
+    return Dim("p", POSITIONS.get(mixer.qk_norm, POSITIONS[""])), numbers
 
 
 def _divides(t: int, size: int, what: str) -> None:

@@ -28,6 +28,8 @@ FUSED_NORM: Day = (2025, 8, 1)
 CUDNN_STORED: Day = (2025, 12, 1)
 GROUPED_ATTENTION: Day = (2026, 1, 27)
 CHUNKED_HEAD: Day = (2026, 4, 27)
+ROPE_BY_LAYER: Day = (2026, 6, 5)
+FUSED_QKV: Day = (2026, 6, 24)
 
 
 class Release(Record, frozen=True):
@@ -75,6 +77,16 @@ class Release(Record, frozen=True):
     def repeats_kv(self) -> bool:
         """Keys and values are repeated to all heads before attention, until #2259."""
         return self.day < GROUPED_ATTENTION
+
+    @property
+    def rope_by_layer(self) -> bool:
+        """Every layer has a table of rotary positions of its own (#3458), for all positions that its model file names (#3395)."""
+        return self.day >= ROPE_BY_LAYER
+
+    @property
+    def fuses_qkv(self) -> bool:
+        """Queries, keys and values are one projection, whose parts are copied (#3714)."""
+        return self.day >= FUSED_QKV
 
     @property
     def chunks_head(self) -> bool:

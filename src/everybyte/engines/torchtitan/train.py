@@ -12,7 +12,7 @@ from everybyte.basics.origin import default_of
 from everybyte.engines.torchtitan.block import Group
 from everybyte.engines.torchtitan.loss import Kind
 from everybyte.engines.torchtitan.network import Form, rendition
-from everybyte.engines.torchtitan.pipeline import Share, counts, share
+from everybyte.engines.torchtitan.pipeline import Share, StageShards, counts, share
 from everybyte.engines.torchtitan.release import Release, release_of
 from everybyte.job import Hardware, Job, Train
 from everybyte.job.words import Sharding
@@ -21,7 +21,6 @@ from everybyte.layers.setup import Kernels, Setup
 from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.choices import Choices
 from everybyte.rules.from_job import Defaults, batch_of, optimizer_of, refuse_offload
-from everybyte.rules.fsdp import RowShards
 from everybyte.rules.layout import WHOLE
 from everybyte.rules.mesh import NODE, Mesh, mesh_of
 from everybyte.rules.nccl import beside_allocator
@@ -56,12 +55,13 @@ def account(job: Job, network: Network, device: Device) -> Account:
     form = _form(train, mesh, release, device, choices)
     recipe = _recipe(train, network, mesh, form, choices)
     layout = _layout(train, network, mesh, release, choices)
-    own, found = rendition(network, form), []
+    rendered, found = rendition(network, form), []
     outside = beside_allocator(job, mesh, "torchtitan", device, experts=network.experts > 0) if mesh.gpus > 1 else ()
-    for part in _shares(train, own, mesh, release, choices):
-        bill = Training(part.network, recipe, device.compute_capability, (), layout, part.waiting)
+    for part in _shares(train, rendered, mesh, release, choices):
+        own = replace(layout, shared=part.shared) if part.shared else layout
+        bill = Training(part.network, recipe, device.compute_capability, part.buffers(recipe.batch), own, part.waiting)
         found.append(Rank(bill, part.label, mesh.gpus // mesh.pp, part.stage, outside))
-    total = WHOLE.trained(own, recipe.setup, None, None).numel * mesh.tp
+    total = WHOLE.trained(network, recipe.setup, None, None).numel
     return Account(tuple(found), choices, total, expandable=_expandable(job.hardware, mesh, choices))
 
 
@@ -91,7 +91,7 @@ def _shares(train: Train, network: Network, mesh: Mesh, release: Release, choice
     return tuple(share(network, stage, plan) for stage in stages)
 
 
-def _layout(train: Train, network: Network, mesh: Mesh, release: Release, choices: Choices) -> RowShards:
+def _layout(train: Train, network: Network, mesh: Mesh, release: Release, choices: Choices) -> StageShards:
     """FSDP2 as parallelize.py applies it. Without a policy stages of a pipeline keep their weights gathered, and their whole gradients until the
     last micro-batch."""
     usual: Sharding = "fsdp2-no-reshard" if mesh.pp > 1 else "fsdp2"
@@ -99,7 +99,7 @@ def _layout(train: Train, network: Network, mesh: Mesh, release: Release, choice
     if sharding not in ("fsdp2", "fsdp2-no-reshard", "hsdp"):
         raise Unsupported("train.sharding", f"{sharding!r} is not answered for torchtitan; fsdp2, fsdp2-no-reshard and hsdp are")
     apart = release.separate_ends and not network.tied
-    return RowShards(
+    return StageShards(
         degree=mesh.shards, stored=BF16 if train.precision == "bf16" else FP32, reduce=FP32, units=Units(("embed", "head") if apart else ()),
         reshards=sharding != "fsdp2-no-reshard", kept_units=("head",) if apart else (), keeps_last=not release.separate_ends, unsharded=mesh.pp > 1,
         expert_degree=mesh.expert_shards if mesh.ep > 1 else 0,

@@ -1,0 +1,60 @@
+"""xtuner v1 (train.extra.framework: xtuner): `xtuner/v1/train/cli/sft.py`, FSDP2 with every end of the network as a unit of its own."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from everybyte.basics.dtypes import BF16, FP32
+from everybyte.basics.errors import BadInput, Unsupported
+from everybyte.basics.origin import default_of
+from everybyte.job import Job, Train
+from everybyte.layers.network import Network
+from everybyte.rules.account import Account, Device
+from everybyte.rules.choices import Choices
+from everybyte.rules.from_job import Defaults, recipe_of
+from everybyte.rules.fsdp import RowShards
+from everybyte.rules.mesh import mesh_of
+from everybyte.rules.spread import Spread, rank_of
+from everybyte.rules.training import training
+from everybyte.rules.units import Units
+
+NAME = "xtuner"
+EXTRAS = ("framework", "packed")
+
+
+def is_xtuner(train: Train) -> bool:
+    """Whether the job says so."""
+    return (train.extra or {}).get("framework") == NAME
+
+
+def loss(train: Train, choices: Choices) -> str:
+    """The command line asks for a chunked loss (train/arguments/arguments.py `chunked_loss=True`), which is Liger's where that is installed
+    (train/trainer.py from_config)."""
+    kind = choices.pick("train.loss.kind", train.loss.kind if train.loss else None, "fused-linear", default_of(NAME))
+    if kind not in ("fused-linear", "standard"):
+        raise Unsupported("train.loss.kind", f"{kind!r} is not answered for xtuner; fused-linear and standard are")
+    return "fused-linear" if kind == "fused-linear" else "hf"
+
+
+DEFAULTS = Defaults(
+    NAME, precision="bf16-mixed", attention="flash2", loss=loss, recompute="full", reentrant=True, impl="for-loop", batch_bytes_per_token=24,
+)  # fmt: skip
+"""The command line's optimizer is `AdamW(foreach=False)` (train/arguments/arguments.py), its recomputing reentrant (model/dense/dense.py); that
+leaves the last block out, which is counted as recomputed here."""
+
+
+def account(job: Job, network: Network, device: Device) -> Account:
+    """The account of a trainer. Its ranks are alike: fp32 shards, gathered and summed in bf16 (config/fsdp.py), the last block not freed after
+    forward (model/dense/dense.py fully_shard)."""
+    assert job.train is not None
+    train, choices = job.train, Choices()
+    unknown = next((key for key in train.extra or {} if key not in EXTRAS), None)
+    if unknown is not None:
+        raise BadInput(f"train.extra.{unknown}", f"is no setting of xtuner that is answered; known are {', '.join(EXTRAS)}")
+    mesh = mesh_of(train, job.hardware, network, choices, sharding="fsdp2")
+    recipe = recipe_of(train, network, DEFAULTS, choices)
+    recipe = replace(recipe, setup=replace(recipe.setup, weights=BF16, compute=None), stream=BF16)
+    layout = RowShards(degree=mesh.shards, stored=FP32, reduce=BF16, units=Units(("embed", network.tail_label, "head")), keeps_last=True)
+    bill = training(network, recipe, device.compute_capability, layout=layout)
+    rank = rank_of(bill, Spread(recipe, layout, mesh.gpus, mesh), job, device, network.experts)
+    return Account((rank,), choices, bill.trained_params)
