@@ -20,7 +20,10 @@ TRAIN: dict[str, str] = {
 PREFERENCE = ("transformers",)
 """Folders that know train.extra.rlhf_type."""
 
-SERVE: dict[str, str] = {"transformers": "transformers", "sglang": "sglang"}
+SERVE: dict[str, str] = {
+    "transformers": "transformers", "sglang": "sglang", "vllm": "vllm", "tensorrt-llm": "tensorrt_llm", "tgi": "tgi", "lmdeploy": "lmdeploy",
+    "exllama": "exllama", "mlx": "mlx",
+}  # fmt: skip
 """engine -> folder."""
 
 

@@ -90,6 +90,8 @@ class Packed(Record, frozen=True):
     group_size: int = 64
     double: bool = False
     bits: int = 4
+    parts: int = 1
+    """`bits` are counted in so many parts of a bit: 4.25 bits are 17 of 4."""
     experts: bool = False
     """Experts that are joined in one three-dimensional weight are packed as well, not linear layers alone."""
 

@@ -16,6 +16,8 @@ GPTQ = Citation("AutoGPTQ qlinear modules: qweight, qzeros, scales (fp16), g_idx
 TORCHAO = Citation("torchao nf4tensor.py NF4Tensor.from_tensor: block_size 64, scaler_block_size 256")
 FP8 = Citation("transformers integrations/finegrained_fp8.py FP8Linear: weight and weight_scale_inv; DeepSeek-V3 technical report, section 3.3")
 GROUPED = Citation("compressed-tensors compressors/quantized_compressors/pack_quantized.py: weight_packed and weight_scale, symmetric")
+EXL3 = Citation("exllamav3 modules/quant/exl3.py LinearEXL3: trellis, suh, svh")
+MLX = Citation("mlx python/mlx/nn/layers/quantized.py QuantizedLinear: weight, scales, biases")
 AWQ = Citation("AutoAWQ WQLinear: qweight, qzeros, scales (fp16)")
 
 
@@ -88,6 +90,27 @@ def grouped_text(packed: Packed) -> str:
     return f"floor(P·{packed.bits}/8) + 2·{groups}"
 
 
+def trellis(packed: Packed, rows: int, cols: int) -> list[int]:
+    """EXL3: a trellis of so many bits a number, a 16-bit sign and scale for each input and each output."""
+    return [ceil_div(rows * cols * packed.bits, 8 * packed.parts), 2 * cols, 2 * rows]
+
+
+def trellis_text(packed: Packed) -> str:
+    """The same in letters."""
+    return f"ceil(P·{packed.bits}/{8 * packed.parts}) + 2·cols + 2·rows"
+
+
+def affine(packed: Packed, rows: int, cols: int) -> list[int]:
+    """MLX: packed numbers, a 16-bit scale and a 16-bit bias of each group of inputs."""
+    groups = ceil_div(cols, packed.group_size) * rows
+    return [rows * cols * packed.bits // 8, 2 * groups, 2 * groups]
+
+
+def affine_text(packed: Packed) -> str:
+    """The same in letters."""
+    return f"floor(P·{packed.bits}/8) + 4·ceil(cols/{packed.group_size})·rows"
+
+
 def blockwise(packed: Packed, rows: int, cols: int) -> list[int]:
     """A number format with its scales inside (fp8, mxfp4, nvfp4, GGUF types)."""
     return [DTYPES[packed.format].nbytes(rows * cols)]
@@ -127,6 +150,8 @@ FORMATS: dict[str, PackedForm] = {
     "nf4-torchao": PackedForm(torchao_nf4, torchao_nf4_text, TORCHAO),
     "gptq": PackedForm(gptq, gptq_text, GPTQ),
     "awq": PackedForm(awq, awq_text, AWQ),
+    "exl3": PackedForm(trellis, trellis_text, EXL3),
+    "mlx": PackedForm(affine, affine_text, MLX),
     "int4": PackedForm(grouped, grouped_text, GROUPED),
     "fp8": PackedForm(fp8, fp8_text, FP8),
     **{name: PackedForm(blockwise, blockwise_text, DTYPES[name].source) for name in ("mxfp8", "mxfp4", "nvfp4")},

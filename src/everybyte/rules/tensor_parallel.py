@@ -29,8 +29,8 @@ HEADS = frozenset({"A", "Av", "2A", "3A", "a", "a·(d_n+d_v)", "g·r_o"})
 """Query heads and what grows with them."""
 KV_HEADS = frozenset({"K", "Kv"})
 """Heads of keys and values: a rank holds at least one."""
-MIXER = frozenset({"C", "d_i", "2d_i", "(2d_i+2gN+a)", "v", "2v", "(2K+2V)"})
-"""Widths of state-space and linear-attention layers."""
+MIXER = frozenset({"C", "d_i", "2d_i", "(2d_i+2gN+a)", "v", "2v", "(2K+2V)", "V"})
+"""Widths of state-space and linear-attention layers; in embedding and head V is the vocabulary."""
 FEED_FORWARD = frozenset({"f", "2f", "Ef"})
 JOINED = "(A+2K)"
 """Queries, keys and values of one projection."""
@@ -152,6 +152,15 @@ def stage_network(network: Network, stage: int, stages: int, counts: tuple[int, 
         network, runs=tuple(runs), mtp=0, towers=network.towers if is_first else (), stem=network.stem if is_first else None,
         tail=network.tail if is_last else None, head=network.head if is_last else None,
     )  # fmt: skip
+
+
+def stages_of(network: Network, stages: int) -> list[Network]:
+    """The network of each pipeline stage: layers evenly, the last stages one more (vllm distributed/utils.py, sglang likewise: get_pp_indices)."""
+    if stages == 1:
+        return [network]
+    each, more = divmod(network.layers, stages)
+    counts = tuple(each + (i >= stages - more) for i in range(stages))
+    return [stage_network(network, i, stages, counts) for i in range(stages)]
 
 
 def refuse_odd(network: Network, heads: int, path: str = "serve.mesh.tp") -> None:

@@ -23,10 +23,11 @@ from everybyte.rules.choices import Choices
 from everybyte.rules.holding import Holding
 from everybyte.rules.overhead import context, workspace_line
 from everybyte.rules.paged import Prices, layer_caches, prices
+from everybyte.rules.serve_communicators import serving_lines
 from everybyte.rules.serve_settings import Extra, captured, known_of, kv_format
 from everybyte.rules.serve_weights import setup_of
 from everybyte.rules.static import weight_lines
-from everybyte.rules.tensor_parallel import Cut, stage_network
+from everybyte.rules.tensor_parallel import Cut, stages_of
 
 NAME = "sglang"
 CACHES = ("bf16", "fp16", "fp8", "nvfp4")
@@ -75,12 +76,13 @@ def account(job: Job, network: Network, device: Device) -> Account:
     setup = setup_of(serve, network, choices)
     kind = kv_format(serve, setup.weights if setup.weights.bits <= 16 else BF16, CACHES, NAME, choices)
     reserve = reserve_of(serve, settings, network, device, known, extra, choices)
-    stages = [_stage(part, setup, settings, kind, device, reserve, known) for part in _split(network, settings.pp)]
+    beside = serving_lines(job, device, settings.tp, settings.pp)
+    stages = [_stage(part, setup, settings, kind, device, reserve, known, beside) for part in stages_of(network, settings.pp)]
     worst = min(stages, key=lambda stage: stage.pool.tokens if stage.pool is not None else 0)
     sizes = captured(serve)
     graphs = reserve.graphs if sizes is None else max(sizes, default=0)
     ranks = tuple(
-        Rank(Holding(_phases(stage, reserve, graphs, settings, device)), f"pp{i}" if settings.pp > 1 else f"tp{settings.tp}", settings.tp, i)
+        Rank(Holding(_phases(stage, reserve, graphs, settings, device)), f"pp{i}" if settings.pp > 1 else f"tp{settings.tp}", settings.tp, i, beside)
         for i, stage in enumerate(stages)
     )  # fmt: skip
     _assume(settings, worst, known, choices)
@@ -88,16 +90,9 @@ def account(job: Job, network: Network, device: Device) -> Account:
     return Account(ranks, choices, figures=_figures(worst, settings, reserve, graphs, known), refusals=_refusals(worst, settings, reserve, serve))
 
 
-def _split(network: Network, stages: int) -> list[Network]:
-    """The network of each pipeline stage: layers evenly, the last stages one more (sglang distributed/utils.py get_pp_indices)."""
-    if stages == 1:
-        return [network]
-    each, more = divmod(network.layers, stages)
-    counts = tuple(each + (i >= stages - more) for i in range(stages))
-    return [stage_network(network, i, stages, counts) for i in range(stages)]
-
-
-def _stage(network: Network, setup: Setup, s: Settings, kind: Format, device: Device, reserve: Reserve, known: dict[str, int]) -> Stage:
+def _stage(
+    network: Network, setup: Setup, s: Settings, kind: Format, device: Device, reserve: Reserve, known: dict[str, int], beside: tuple[Line, ...]
+) -> Stage:
     """Weights, prices and pools of one rank."""
     weights = (*weight_lines(network, setup, s.cut), *_absorbed(network, s.cut))
     found = prices(layer_caches(network, s.cut, kind, priced=priced))
@@ -105,7 +100,7 @@ def _stage(network: Network, setup: Setup, s: Settings, kind: Format, device: De
     two = since is not None and s.version >= since and found.windowed > 0
     costs = costs_of(found, two_pools=two, share=s.share, page=s.page)
     loaded = known.get("weights", sum(line.bytes for line in weights))
-    budget = _budget(loaded, device, reserve, known)
+    budget = _budget(loaded, device, reserve, known, sum(line.bytes for line in beside))
     pool = None
     if "kv.pool" in known:
         pool = pool_from_bytes(known["kv.pool"], costs, s.slots, s.most)
@@ -116,9 +111,9 @@ def _stage(network: Network, setup: Setup, s: Settings, kind: Format, device: De
     return Stage(weights, found, costs, budget, pool)
 
 
-def _budget(loaded: int, device: Device, reserve: Reserve, known: dict[str, int]) -> Budget | None:
-    """None where the device is not known."""
-    before = known.get("free_before_load") or (device.capacity - context(device.compute_capability)[0] if device.capacity else 0)
+def _budget(loaded: int, device: Device, reserve: Reserve, known: dict[str, int], beside: int) -> Budget | None:
+    """None where the device is not known. `beside`: bytes of communicators, made before weights are loaded."""
+    before = known.get("free_before_load") or (device.capacity - context(device.compute_capability)[0] - beside if device.capacity else 0)
     if not before:
         return None
     return Budget(before, known.get("free_after_weights", before - loaded), round(before * (1 - reserve.fraction)))
@@ -226,7 +221,7 @@ def _refusals(stage: Stage, s: Settings, reserve: Reserve, serve: Serve) -> tupl
 
 def _assume(s: Settings, stage: Stage, known: dict[str, int], choices: Choices) -> None:
     if stage.budget is not None and "free_before_load" not in known:
-        choices.assume("what is free before loading: the device less a CUDA context; other processes and the communicators of several ranks take from it")
+        choices.assume("what is free before loading: the device less a CUDA context and NCCL's buffers; no other process is on it")
     if s.speculative and s.speculative != "ngram":
         choices.assume(f"{s.speculative}: weights and cache of the draft come out of what the fraction keeps; they are not in the rows")
     if s.pp > 1:

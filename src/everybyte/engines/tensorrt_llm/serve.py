@@ -1,0 +1,55 @@
+"""Accounts for a server of TensorRT-LLM, with a built engine or with its PyTorch backend.
+
+What is known: sizes of the weights, the cache's blocks and their share of free memory (KvCacheConfig), the limits of a batch. What is not modelled:
+TensorRT's own reuse of activation memory, which it works out at build time; the row of activations is the sum of the tensors that two published builds
+imply, with a wide range. Workspaces of plugins, the decoder's buffers, runtime buffers of speculative decoding are left out.
+"""
+
+from __future__ import annotations
+
+from everybyte.basics.dtypes import BF16
+from everybyte.basics.origin import default_of, inferred
+from everybyte.engines.tensorrt_llm.work import activation_line
+from everybyte.job import Job
+from everybyte.layers.network import Network
+from everybyte.rules.account import Account, Device
+from everybyte.rules.choices import Choices
+from everybyte.rules.pooled import Server, account_of
+from everybyte.rules.serve_settings import Extra, kv_format, mesh_of, release
+from everybyte.rules.serve_weights import setup_of
+from everybyte.rules.tensor_parallel import Cut, refuse_odd
+
+NAME = "TensorRT-LLM"
+NEWEST = (1, 2)
+CACHES = ("bf16", "fp16", "fp8", "int8", "nvfp4")
+DEFAULT_CONTEXT = 4096
+SOURCE = "TensorRT-LLM KvCacheConfig.free_gpu_memory_fraction (0.9): of what is free when engine and contexts are loaded; docs/source/reference/memory.md"
+
+
+def account(job: Job, network: Network, device: Device) -> Account:
+    """The account of one replica."""
+    assert job.serve is not None
+    serve, choices = job.serve, Choices()
+    extra = Extra(serve)
+    version = release(serve, NEWEST, NAME, choices)
+    mesh = mesh_of(job)
+    tp, pp, ep = mesh.tp or 1, mesh.pp or 1, mesh.ep or 1
+    by_group = extra.flag("enable_attention_dp")
+    heads = 1 if by_group else tp
+    refuse_odd(network, heads)
+    setup = setup_of(serve, network, choices)
+    context = choices.pick("serve.context", serve.context, network.max_positions or DEFAULT_CONTEXT, inferred("the model's maximum"))
+    tokens = choices.pick("serve.batched_tokens", serve.batched_tokens, 8192, default_of("TensorRT-LLM, max_num_tokens"))
+    running = choices.pick("serve.sequences", serve.sequences, 2048 if version >= (0, 17) else 256, default_of("TensorRT-LLM, max_batch_size"))
+    share = extra.share("free_gpu_memory_fraction") or extra.share("kv_cache_free_gpu_mem_fraction")
+    fraction = choices.pick("serve.memory_fraction", serve.memory_fraction or share, 0.9, default_of(NAME))
+    page = choices.pick("serve.block_size", serve.block_size or extra.count("tokens_per_block"), 32 if version >= (0, 18) else 64, default_of(NAME))
+    cut = Cut(tp, heads, ep, max(tp // ep, 1), heads, heads)
+    gathers = extra.flag("gather_context_logits")
+    choices.assume("activations: TensorRT plans their memory when an engine is built; the row is what two published builds imply")
+    extra.tell(choices, NAME)
+    server = Server(
+        NAME, setup, cut, pp, kv_format(serve, setup.weights if setup.weights.bits <= 16 else BF16, CACHES, NAME, choices), context, running, page, fraction,
+        SOURCE, (activation_line(network, cut, tokens, running, gathers=gathers),), most=extra.count("max_tokens"),
+    )  # fmt: skip
+    return account_of(job, network, device, server, choices)
