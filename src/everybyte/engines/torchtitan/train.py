@@ -49,6 +49,8 @@ def account(job: Job, network: Network, device: Device) -> Account:
     train, choices = job.train, Choices()
     _check(train)
     release = release_of(train.version)
+    if network.experts:
+        choices.assume("routing is balanced: every expert gets the same number of tokens")
     choices.note("train.framework", "torchtitan", "given")
     choices.note("train.version", release.name, "given" if train.version else default_of("everybyte, the latest it knows"))
     mesh = mesh_of(train, job.hardware, network, choices, sharding="fsdp2")
