@@ -1,0 +1,173 @@
+"""The highest instant of vLLM's profiling run: a batch of max_num_batched_tokens made-up tokens goes through the network, then max_num_seqs of them
+are sampled with top-k and top-p (worker/model_runner.py, v1/worker/gpu_model_runner.py profile_run, _dummy_sampler_run; v1/sample).
+
+The log says it as `PyTorch activation peak memory` or `torch peak memory increase`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from everybyte.basics.units import ceil_div
+from everybyte.engines.vllm.network import first_with
+from everybyte.engines.vllm.settings import Settings, card
+from everybyte.layers.network import Network, Tower
+from everybyte.layers.setup import Setup
+from everybyte.layers.size import elements
+from everybyte.ledger.build import Line, plain
+from everybyte.rules.account import Device
+from everybyte.rules.overhead import cublas_workspace
+
+FORWARD = "vllm model_executor/models and layers/activation.py SiluAndMul: gate and up joined, their product, hidden states of caller, layer and residual"
+EXPERTS = "vllm model_executor/layers/fused_moe: two workspaces for the tokens of all chosen experts; from 0.17 on they are kept (v1/worker/workspace.py)"
+LOGITS = "vllm v1/sample/sampler.py: 16-bit logits of the caller and a copy in fp32"
+SORT = "pytorch aten/src/ATen/native/cuda/SortStable.cu: sorted values and positions, an index array, alternate keys and values"
+TRITON = "vllm v1/sample/ops/topk_topp_triton.py: a row of logits for every multiprocessor, kept"
+EXPONENTIAL = "vllm v1/sample/ops/topk_topp_sampler.py random_sample: probabilities and exponential noise, both fp32"
+IMAGES = "vllm v1/worker/gpu_model_runner.py profile_run: made-up images and what the encoder makes of them, kept while the text part runs"
+INDEXER = "vllm v1/attention/backends/mla/indexer.py get_max_prefill_buffer_size: keys in fp8 with a scale, of 40 contexts"
+OWN_WORKSPACE = ("mxfp4", "nvfp4")
+"""Formats of experts whose kernels (triton_kernels, FlashInfer) do not use the shared workspace."""
+FEW = 128
+"""Rows below which sort takes another branch, with 12 bytes a number more."""
+TRITON_ROWS = 8
+"""Rows from which the Triton kernel is used."""
+PROCESSORS = {
+    "H100-PCIe": 114, "H100": 132, "H200": 132, "GH200": 132, "H20": 78, "A100": 108, "A800": 108, "A10G": 80, "A10": 72, "A30": 56, "A40": 84, "A6000": 84,
+    "L40": 142, "L4": 58, "T4": 40, "V100": 80, "B200": 148, "GB200": 148, "B300": 160, "GB300": 160, "GB10": 48, "5090": 170, "5080": 84, "4090": 128,
+    "4080": 76, "4070": 46, "3090": 82, "3080": 68, "3060": 28, "2080Ti": 68, "PRO-6000": 188, "6000-Ada": 142,
+}  # fmt: skip
+"""Multiprocessors of a card by what its name holds, from the vendor's data sheets."""
+BY_GENERATION = {7: 72, 8: 108, 9: 132, 10: 148, 12: 170}
+"""Those of the best known card of a generation, where the name says nothing."""
+
+
+class Peak(NamedTuple):
+    """Rows that live at the highest instant."""
+
+    lines: tuple[Line, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Their sum."""
+        return sum(line.bytes for line in self.lines)
+
+
+def profile(stage: Network, s: Settings, setup: Setup, device: Device, fields: Mapping[str, Any], *, first: bool, last: bool) -> Peak:
+    """The highest instant on one rank of a stage."""
+    images = tuple(_images(stage, s, fields)) if first else ()
+    forward = Peak((*_forward(stage, s, device, first=first, last=last), *images))
+    if not last or (s.release.number < (0, 7) and not s.release.v1 and s.batched_tokens == 512):
+        return forward  # 0.6 with prompts cut up by itself: the log's peak does not hold the sampler's tensors
+    sampling = Peak((*_sampling(stage, s, setup, device, first=first), *images))
+    return max(forward, sampling, key=lambda peak: peak.bytes)
+
+
+def _workspace(device: Device) -> Line:
+    found = card(device)
+    size = cublas_workspace(found.compute_capability if found else device.compute_capability)
+    return Line("profile/cublas", "workspace", size, plain("w", w=size), "pytorch aten/src/ATen/cuda/CublasHandlePool.cpp", "formula")
+
+
+def _forward(stage: Network, s: Settings, device: Device, *, first: bool, last: bool) -> Iterator[Line]:
+    """A layer's feed-forward at its highest, or the experts' workspaces."""
+    e, n, h = s.compute.block_bytes, s.batched_tokens, stage.hidden
+    live = 3 if s.release.number < (0, 8) else 4
+    live += 2 if s.tp > 1 or s.pp > 1 else 0  # an all-reduce's result beside its input; hidden states and residual between stages
+    wide = max((_feed_forward(run.layer) for run in stage.runs), default=0) // s.tp
+    text = plain("e·n·(k·h + f)", e=e, n=n, k=live, h=h, f=wide)
+    yield Line("profile/forward", "activation", e * n * (live * h + wide), text, FORWARD, "formula")
+    yield from _experts(stage, s)
+    yield _workspace(device)
+
+
+def _feed_forward(layer: object) -> int:
+    """Numbers a token of a dense feed-forward layer at its highest: gate, up and their product, or one projection and its activation."""
+    found = [part for part in (first_with(layer, "ffn", "fused_gate"),) if part is not None]
+    if found:
+        return 3 * int(found[0].ffn)
+    part = first_with(layer, "ffn")
+    return 2 * int(part.ffn) if part is not None and not hasattr(part, "count") else 0
+
+
+def _experts(stage: Network, s: Settings) -> Iterator[Line]:
+    """Workspaces of the fused experts: tokens × chosen experts × (width of gate and up, or hidden)."""
+    found = next((part for run in stage.runs if (part := first_with(run.layer, "count", "top_k", "ffn")) is not None), None)
+    if found is None:
+        return
+    ffn = found.ffn if s.experts_parallel else ceil_div(found.ffn, s.tp)
+    e, n, k, h = s.compute.block_bytes, s.batched_tokens, found.top_k, found.hidden
+    first, second = max(ffn, h), max(2 * ffn, h)
+    if not s.release.since(0, 17):
+        first, second = ffn, max(2 * ffn, h)
+    text = plain("e·n·top_k·(W_1 + W_2)", e=e, n=n, top_k=k, W_1=first, W_2=second)
+    yield Line("profile/experts", "activation", e * n * k * (first + second), text, EXPERTS, "formula")
+
+
+def _sampling(stage: Network, s: Settings, setup: Setup, device: Device, *, first: bool) -> Iterator[Line]:
+    """Logits of R rows and what choosing tokens makes of them."""
+    e, n, h, v, rows = s.compute.block_bytes, s.batched_tokens, stage.hidden, stage.vocab, s.sequences
+    if not s.release.v1 and s.images:
+        rows = max(min(rows, n // (max((t.tokens_per_item for t in stage.towers), default=0) or n)), 1)  # as many as whole images fit
+    yield Line("profile/hidden", "activation", e * (n + rows) * h, plain("e·(n + R)·h", e=e, n=n, R=rows, h=h), "vllm _dummy_run, _dummy_sampler_run", "formula")
+    if not first:
+        yield Line("profile/handed over", "activation", 2 * e * n * h, plain("2·e·n·h", e=e, n=n, h=h), "vllm sequence.py IntermediateTensors", "formula")
+    copy = 4 if e < 4 else 0
+    yield Line("profile/logits", "activation", (e + copy) * rows * v, plain("(e + copy)·R·V", e=e, copy=copy, R=rows, V=v), LOGITS, "formula")
+    if s.release.sorts_to_sample or rows < TRITON_ROWS:
+        each = 44 if 2 <= rows < FEW else 32
+        yield Line("profile/sort", "temporary", each * rows * v, plain("each·R·V", each=each, R=rows, V=v), SORT, "formula")
+    else:
+        yield Line("profile/probabilities", "activation", 8 * rows * v, plain("8·R·V", R=rows, V=v), EXPONENTIAL, "formula")
+        most = processors(device)
+        kept = min(1 << (min(most, rows) - 1).bit_length(), most)
+        yield Line("profile/top-k", "workspace", 4 * kept * v, plain("4·m·V", m=kept, V=v), TRITON, "formula")
+    if s.release.since(0, 17):
+        yield from sorted(_kept(stage, s, setup), key=lambda line: line.bytes)[-1:]
+    yield _workspace(device)
+
+
+def _kept(stage: Network, s: Settings, setup: Setup) -> Iterator[Line]:
+    """What asks for the one workspace that all layers share and that stays: experts, unless their kernels bring their own, and an indexer's keys."""
+    if setup.packed is None or setup.packed.format not in OWN_WORKSPACE:
+        yield from _experts(stage, s)
+    indexer = next((part for run in stage.runs if (part := first_with(run.layer, "top_k", "head_dim", "rope")) is not None and not hasattr(part, "count")), None)
+    if indexer is not None:
+        width = indexer.head_dim
+        yield Line("profile/indexer", "workspace", 40 * s.context * (width + 4), plain("40·t·(d_i + 4)", t=s.context, d_i=width), INDEXER, "formula")
+
+
+def processors(device: Device) -> int:
+    """Multiprocessors of a card."""
+    found = card(device)
+    name = (found.name if found else device.name).casefold().replace(" ", "-")
+    key = next((word for word in PROCESSORS if word.casefold() in name), None)
+    if key is not None:
+        return PROCESSORS[key]
+    major = (found.compute_capability if found else device.compute_capability).partition(".")[0]
+    return BY_GENERATION.get(int(major) if major.isdigit() else 8, 108)
+
+
+def _images(stage: Network, s: Settings, fields: Mapping[str, Any]) -> Iterator[Line]:
+    """As many images as their tokens fit into the batch: what the encoder makes of them, and the patches that it is given."""
+    tower = next((t for t in stage.towers if t.name != "encoder"), None)
+    if tower is None or not s.images or not s.profiles_images:
+        return
+    e, n, h = s.compute.block_bytes, s.batched_tokens, stage.hidden
+    yield Line("profile/encoder cache", "activation", e * n * h, plain("e·n·h", e=e, n=n, h=h), IMAGES, "formula")
+    each = _patches_of_token(tower, fields)
+    pixels = elements(tower.stem_dims)[0] // max(tower.tokens_per_item, 1) if tower.stem_dims else 0
+    if pixels:
+        text = plain("e·n·patches·p", e=e, n=n, patches=each, p=pixels)
+        yield Line("profile/images", "input", e * n * each * pixels, text, IMAGES, "formula")
+
+
+def _patches_of_token(tower: Tower, fields: Mapping[str, Any]) -> int:
+    """Patches of an image that become one token of text."""
+    whole = fields.get("mm_tokens_per_image")
+    if isinstance(whole, int) and whole and tower.tokens_per_item:
+        return max(tower.tokens_per_item // whole, 1)
+    vision = fields.get("vision_config")
+    merge = fields.get("spatial_merge_size") or (vision.get("spatial_merge_size") if isinstance(vision, Mapping) else None)
+    return merge * merge if isinstance(merge, int) else 1

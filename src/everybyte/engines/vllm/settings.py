@@ -1,0 +1,195 @@
+"""What a vLLM job asks for, with the defaults of its version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everybyte.basics.dtypes import DTYPES, DType
+from everybyte.basics.errors import BadInput, Unsupported
+from everybyte.basics.origin import default_of, inferred
+from everybyte.basics.record import Record
+from everybyte.basics.units import GiB
+from everybyte.catalog.gpus import Gpu, find_gpu
+from everybyte.engines.vllm.release import Release, release_of
+from everybyte.job import CudaGraphs, Job, Serve, ServeLora
+from everybyte.layers.network import Network
+from everybyte.rules.account import Device
+from everybyte.rules.choices import Choices
+
+CONTEXT = 4096
+"""Where neither the job nor the network says how long a sequence may be."""
+CHUNKS_ABOVE = 32 * 1024
+"""V0 cuts prompts up by itself where max_model_len is longer (config.py ModelConfig, engine/arg_utils.py create_engine_config)."""
+
+
+class Lora(Record, frozen=True):
+    """Slots of adapters."""
+
+    rank: int = 16
+    count: int = 1
+
+
+class Settings(Record, frozen=True):
+    """One vLLM process, defaults filled in."""
+
+    release: Release
+    context: int
+    """max_model_len."""
+    batched_tokens: int
+    sequences: int
+    fraction: float
+    """gpu_memory_utilization."""
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    dcp: int = 1
+    experts_parallel: bool = False
+    """Whole experts a rank, not a slice of each."""
+    block_size: int = 0
+    """0: the engine's own choice."""
+    kv_dtype: str = "auto"
+    compute: DType = DTYPES["bf16"]
+    generation: int = 8
+    """Major compute capability."""
+    eager: bool = False
+    sizes: tuple[int, ...] = ()
+    """Batch sizes that are captured, where the job lists them."""
+    attention: str = ""
+    lora: Lora | None = None
+    draft: str = ""
+    draft_tokens: int = 0
+    images: bool = True
+    """Images and the like may be sent."""
+    profiles_images: bool = True
+    prefix_caching: bool | None = None
+    state_mode: str = ""
+    """mamba_cache_mode, where the job says."""
+    state_block: int = 0
+    state_dtype: str = "auto"
+    recurrent_dtype: str = "auto"
+    offload: int = 0
+    """Bytes of weights that stay in host memory."""
+    pool_bytes: int = 0
+    """kv_cache_memory_bytes: the pool, whatever the budget leaves."""
+    joined: bool = False
+    """The hybrid cache manager is switched off."""
+
+
+def settings_of(job: Job, network: Network, device: Device, weights: DType, choices: Choices) -> Settings:
+    """Reads `serve` and `serve.extra`, whose keys are vLLM's own arguments, with - or _."""
+    assert job.serve is not None
+    serve = job.serve
+    extra = {key.lstrip("-").replace("-", "_") if not key.isupper() else key: value for key, value in (serve.extra or {}).items()}
+    release = release_of(serve, extra, choices)
+    origin = default_of(f"vLLM {release.text}")
+    context = choices.pick("serve.context", serve.context, network.max_positions or CONTEXT, inferred("the model's maximum"))
+    mesh = serve.mesh
+    tp, pp, dp = (((getattr(mesh, axis) if mesh else None) or 1) for axis in ("tp", "pp", "dp"))
+    _check_gpus(job, tp, pp, dp)
+    images = serve.multimodal is not False and not extra.get("language_model_only") and any(tower.name != "encoder" for tower in network.towers)
+    lora = _lora(serve, extra)
+    batched, sequences = _limits(release, context, device, images=images, lora=lora is not None, mla=_is_latent(network))
+    sequences = choices.pick("serve.sequences", serve.sequences, sequences, origin)
+    batched = choices.pick("serve.batched_tokens", serve.batched_tokens, max(batched, sequences if not release.v1 else 0), origin)
+    fraction = choices.pick("serve.memory_fraction", serve.memory_fraction, 0.92 if release.since(0, 20) else 0.9, origin)
+    kv = serve.kv_dtype
+    if kv is not None and kv.v not in (None, kv.k):
+        raise Unsupported("serve.kv_dtype.v", "vLLM stores keys and values in the same format")
+    graphs = serve.cuda_graphs
+    eager = graphs is False or bool(extra.get("enforce_eager"))
+    draft = serve.draft
+    return Settings(
+        release, context, batched, min(sequences, batched), fraction, tp, pp, dp,
+        dcp=_whole(extra, "decode_context_parallel_size", (mesh.cp if mesh else None) or 1),
+        experts_parallel=bool(extra.get("enable_expert_parallel")) or ((mesh.ep if mesh else None) or 1) > 1,
+        block_size=serve.block_size or 0,
+        kv_dtype=choices.pick("serve.kv_dtype", kv.k if kv else None, "auto", origin),
+        compute=_compute(extra, weights), generation=generation(device), eager=eager, sizes=(graphs.sizes or ()) if isinstance(graphs, CudaGraphs) else (),
+        attention=_attention(serve, extra), lora=lora, draft=(draft.method or "draft") if draft else "",
+        draft_tokens=(draft.tokens or 1) if draft else 0, images=images, profiles_images=not extra.get("skip_mm_profiling"),
+        prefix_caching=_flag(extra, "enable_prefix_caching"), state_mode=str(extra.get("mamba_cache_mode") or ""),
+        state_block=_whole(extra, "mamba_block_size", 0), state_dtype=str(extra.get("mamba_cache_dtype") or "auto"),
+        recurrent_dtype=str(extra.get("mamba_ssm_cache_dtype") or "auto"), offload=_whole(extra, "cpu_offload_gb", 0) * GiB,
+        pool_bytes=_whole(extra, "kv_cache_memory_bytes", 0), joined=bool(extra.get("disable_hybrid_kv_cache_manager")),
+    )  # fmt: skip
+
+
+def card(device: Device) -> Gpu | None:
+    """The catalogue's card: also of a GPU that the job describes itself, where its name is known."""
+    try:
+        return find_gpu(device.name) if device.name else None
+    except BadInput:
+        return None
+
+
+def generation(device: Device) -> int:
+    """Major compute capability; Ampere where nothing is known."""
+    found = card(device)
+    major = (found.compute_capability if found else device.compute_capability).partition(".")[0]
+    return int(major) if major.isdigit() else 8
+
+
+def _check_gpus(job: Job, tp: int, pp: int, dp: int) -> None:
+    gpus = job.hardware.gpus if job.hardware else None
+    if gpus and gpus != tp * pp * dp:
+        raise BadInput("serve.mesh", f"tp·pp·dp is {tp * pp * dp}, hardware.gpus is {gpus}: they must be equal")
+
+
+def _limits(release: Release, context: int, device: Device, *, images: bool, lora: bool, mla: bool) -> tuple[int, int]:
+    """(max_num_batched_tokens, max_num_seqs) of a server by version, card and context (config.py SchedulerConfig; engine/arg_utils.py)."""
+    if not release.v1:
+        if context > CHUNKS_ABOVE and not images and not lora and not mla:
+            return (2048 if release.number >= (0, 7) else 512), 256
+        return max(context, 5120 if images else 2048), 256
+    if release.number < (0, 8, 5):
+        return 2048, 1024
+    name = device.name.casefold()
+    if release.number >= (0, 28) and device.capacity >= 160 * GiB:
+        return 16384, 1024
+    large = device.capacity >= 70 * GiB and ("a100" not in name or release.number < (0, 9)) and ("gb10" not in name or release.number < (0, 28))
+    return (8192, 1024) if large else (2048, 256)
+
+
+def _lora(serve: Serve, extra: dict[str, Any]) -> Lora | None:
+    asked = serve.lora
+    if not asked and not extra.get("enable_lora"):
+        return None
+    rank, count = (asked.rank, asked.count) if isinstance(asked, ServeLora) else (None, None)
+    return Lora(rank or _whole(extra, "max_lora_rank", 16), count or _whole(extra, "max_loras", 1))
+
+
+def _compute(extra: dict[str, Any], weights: DType) -> DType:
+    """--dtype, or that of the checkpoint."""
+    words = {"float16": "fp16", "half": "fp16", "bfloat16": "bf16", "float32": "fp32", "float": "fp32"}
+    word = extra.get("dtype", "auto")
+    if word == "auto":
+        return weights if weights.bits in (16, 32) else DTYPES["bf16"]
+    name = words.get(str(word), str(word))
+    if name not in ("fp16", "bf16", "fp32"):
+        raise BadInput("serve.extra.dtype", f"must be auto, {', '.join(words)}, not {word!r}")
+    return DTYPES[name]
+
+
+def _attention(serve: Serve, extra: dict[str, Any]) -> str:
+    listed = extra.get("attention_backends") or extra.get("attention_backend") or extra.get("VLLM_ATTENTION_BACKEND") or serve.attention or ""
+    return str(listed[0] if isinstance(listed, list) and listed else listed).upper()
+
+
+def _is_latent(network: Network) -> bool:
+    from everybyte.engines.vllm.caches import is_latent
+
+    return is_latent(network)
+
+
+def _whole(extra: dict[str, Any], key: str, default: int) -> int:
+    value = extra.get(key)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value != int(value):
+        raise BadInput(f"serve.extra.{key}", f"must be a whole number, not {value!r}")
+    return int(value)
+
+
+def _flag(extra: dict[str, Any], key: str) -> bool | None:
+    value = extra.get(key)
+    return None if value is None else bool(value)
