@@ -65,9 +65,23 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
         range=_ranges(job, figures, given),
         ranks=ranks,
         host=host,
-        assumptions=tuple(found.choices.assumptions),
-        warnings=(*found.refusals, *found.choices.warnings, *_near_the_limit(ranks, capacity), *lacks, *(f"{key} is the given value, not the computed one" for key in given)),
+        assumptions=(*found.choices.assumptions, *_if_uneven(found, worst)),
+        warnings=(
+            *found.refusals, *found.choices.warnings, *_near_the_limit(ranks, capacity), *lacks,
+            *(f"{key} is the given value, not the computed one" for key in given),
+        ),
     )  # fmt: skip
+
+
+def _if_uneven(found: Account, worst: RankAnswer) -> tuple[str, ...]:
+    """What peak.allocated would be if the tokens of a mixture of experts were routed as unevenly as can be."""
+    heights = [(max(rank.uneven.totals().values()), rank.label) for rank in found.ranks if rank.uneven is not None and not rank.is_covered]
+    if not heights:
+        return ()
+    peak, label = max(heights, key=lambda height: height[0])
+    balanced = worst.figures["peak.allocated"]
+    text = f"if all tokens of its expert-parallel group choose experts of one rank ({label}), peak.allocated is {peak / GiB:,.1f} GiB there"
+    return (f"{text}, not {balanced / GiB:,.1f} GiB",)
 
 
 def _host(found: Account, job: Job) -> dict[str, int]:

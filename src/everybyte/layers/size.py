@@ -22,6 +22,8 @@ class Axis(NamedTuple):
     share: tuple[int, int] = (1, 1)
     """(numerator, denominator) of the count, rounded up: of the tokens for the balanced share of one expert (`r`), of a sequence's
     tokens for a map at a lower or higher resolution (`s`)."""
+    worst: tuple[int, int] = (0, 1)
+    """The same of tokens that come to the experts of one rank (`R`) where routing is as uneven as it can be, up to a multiple of `cap`."""
 
 
 B = Axis("b")
@@ -45,6 +47,8 @@ class Batch(NamedTuple):
     s: int
     t: int
     m: int = 0
+    is_uneven: bool = False
+    """All tokens choose experts of this rank; else every expert gets equally many."""
 
     def value(self, axis: Axis) -> int:
         """The count of an axis."""
@@ -52,6 +56,9 @@ class Batch(NamedTuple):
             return flce_rows(self.b * self.s, *axis.share)
         if axis.letter == "r":
             return ceil_div(self.b * self.s * axis.share[0], axis.share[1])
+        if axis.letter == "R":
+            (part, whole), multiple = (axis.worst, axis.cap or 1) if self.is_uneven else (axis.share, 1)
+            return ceil_div(self.b * self.s * part, whole * multiple) * multiple
         if axis.letter == "l":
             return min(self.b * min(ceil_div(self.s * axis.share[0], axis.share[1]), max(self.s - axis.cap, 0)), TILE)
         if axis.letter == "e":

@@ -53,6 +53,8 @@ class Rank(Record, frozen=True):
     """What the process has beside torch's allocator and the CUDA context, all the time (rules.nccl): of category `context`."""
     host: tuple[Line, ...] = ()
     """What it keeps in host memory (rules.offload)."""
+    uneven: Bill | None = None
+    """The same where all tokens choose experts of this rank; None where that changes nothing or cannot be."""
     is_covered: bool = False
     """Another rank holds the same and has at least as much in flight: this one cannot be the worst (rules.pipeline)."""
 

@@ -247,6 +247,7 @@ class Course:
             length = tower.tokens_per_item or (recipe.batch.m if tower.name == "encoder" else 0) or recipe.batch.s
             self.points[tower.name] = point_of(Batch(items, length, length))
         self.point = self.points[""]
+        self.worst = point_of(recipe.batch._replace(is_uneven=True))
         self.measures = [measured(s.tally, self.points[s.tower].batch) for s in self.row]
         self.kept = [m.kept for m in self.measures]
         self.cached = [m.cached for m in self.measures]
@@ -419,10 +420,17 @@ class Course:
                 yield from self._stored(segment, segment.tally.lingering, segment.copies, "lingering")
 
     def _stored(self, segment: Segment, storages: tuple[Storage, ...], copies: int, name: str) -> Iterator[Line]:
-        point = self.points[segment.tower]
         for module, members in group(storages).items():
-            size = copies * sum(s.size.at(point) for s in members)
-            yield Line(f"{name}/{segment.label}/{module}", "activation", size, self._text(segment, members, copies), AUTOGRAD)
+            yield self._line(f"{name}/{segment.label}/{module}", "activation", segment, members, copies)
+
+    def _line(self, name: str, category: Category, segment: Segment, members: tuple[Storage, ...], copies: int) -> Line:
+        """A row of tensors; with its range, where routing decides how many tokens come to the experts of this rank."""
+        size = copies * sum(s.size.at(self.points[segment.tower]) for s in members)
+        line = Line(name, category, size, self._text(segment, members, copies), AUTOGRAD)
+        if not self.network.experts or segment.tower:
+            return line
+        worst = copies * sum(s.size.at(self.worst) for s in members)
+        return line._replace(basis="assumed", low=size, high=worst) if worst > size else line
 
     def _staying(self, index: int, copies: int) -> Iterator[Line]:
         if size := copies * self.stays[index]:
@@ -442,12 +450,10 @@ class Course:
     def _working(self, summit: Summit) -> Iterator[Line]:
         """The tensors of the layer that runs, by module and role."""
         segment = self.row[summit.segment]
-        point = self.points[segment.tower]
         by_role: dict[tuple[Role, str], list[Storage]] = {}
         for module, storages in group(summit.instant.held).items():
             for storage in storages:
                 by_role.setdefault((storage.role, module), []).append(storage)
         label = segment.copy(summit.before)
         for (role, module), members in by_role.items():
-            size = sum(s.size.at(point) for s in members)
-            yield Line(f"working/{label}/{module}", CATEGORY[role], size, self._text(segment, tuple(members), 1), AUTOGRAD)
+            yield self._line(f"working/{label}/{module}", CATEGORY[role], segment, tuple(members), 1)

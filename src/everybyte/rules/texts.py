@@ -41,6 +41,9 @@ class Letters:
             value *= self._value(axis)
         word = dim.letter.replace("'", "_p")
         if dim.axes and dim.letter == "N":
+            if dim.axes[0].letter == "R":  # so many copies of each token, from all ranks that divide one expert
+                copies = dim.axes[0].share[0] * dim.size
+                return f"{self.named('n', value // copies)}·{self.named('top_k', copies)}"
             return f"{self.named('n', value // dim.size)}·{self.named('top_k', dim.size)}"
         if dim.axes and self._axes.get(word, value) != value:
             return self.monomial(dim.axes, dim.size)

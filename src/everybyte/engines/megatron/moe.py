@@ -1,6 +1,7 @@
 """A mixture of experts (transformer/moe/moe_layer.py) on one rank: router, dispatcher, this rank's experts, shared expert.
 
-Routing is taken to be balanced: every expert gets the same number of tokens.
+Routing is taken to be balanced: every expert gets the same number of tokens. What comes to the experts of a rank is an axis of its own, which can also
+be asked for the worst case.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from everybyte.basics.dtypes import BOOL, FP32, INT64
 from everybyte.basics.record import Record
 from everybyte.engines.megatron.linear import input_kept, kept, own_gradients, parked, weight_gradients
 from everybyte.engines.megatron.mlp import FeedForward, activated
+from everybyte.engines.megatron.routing import Routing
 from everybyte.engines.megatron.sizes import Dense, Mixture, Split
 from everybyte.engines.megatron.style import Style
 from everybyte.layers import ops
@@ -62,12 +64,12 @@ class MoELayer(Record, frozen=True):
     def _dispatched(self, t: Tape, x: Value, weights: Value) -> Value:
         """Tokens to the ranks of their experts, through these, and back (moe/token_dispatcher.py). `all-gather`: every rank of the expert group
         gets all tokens in the global memory buffer and picks its own; `all-to-all`: tokens are put in order, exchanged, and put in order again."""
-        top = self.sizes.top_k
-        arrived = (self.split.routed(top, self.split.etp), x.dims[-1])
+        routing = Routing(self.sizes.experts, self.sizes.top_k, self.split, self.style)
+        arrived = (routing.arrived, x.dims[-1])
         if self.style.dispatcher == "allgather":
             mine = _moved(t, "permute", x, arrived)
             return self._summed(t, self._experts(t, mine, weights), x, weights)
-        sent = (self.split.routed(top), x.dims[-1])
+        sent = (routing.sent, x.dims[-1])
         ordered = _moved(t, "permute", x, sent)
         mine = _moved(t, "all-to-all", ordered, arrived) if self.split.ep * self.split.etp > 1 else ordered
         if self.sizes.experts // self.split.ep > 1 and self.split.ep > 1:

@@ -145,6 +145,13 @@ def prediction_of(network: Network) -> tuple[Sizes, ...]:
     return tuple(sizes_of(layer, network.hidden) for layer in inner)
 
 
+@lru_cache(maxsize=64)
+def mixtures_of(network: Network) -> tuple[Mixture, ...]:
+    """The kinds of mixtures of experts in a network."""
+    every = dict.fromkeys(sizes.mlp for sizes in (*layers_of(network), *prediction_of(network)))
+    return tuple(mlp for mlp in every if isinstance(mlp, Mixture))
+
+
 def sizes_of(layer: Any, hidden: int) -> Sizes:
     """The sizes of a block. Raises Unsupported for one that is no layer of Megatron Core's GPT or BERT model."""
     if isinstance(layer, PostNormBlock):

@@ -35,6 +35,12 @@ class Style(Record, frozen=True):
     dispatcher: Dispatcher = "allgather"
     late_weights: bool = False
     """Routing weights multiply the experts' results, not their activations (Megatron Core before 0.13)."""
+    capacity: tuple[int, int] = (0, 1)
+    """Tokens that an expert takes at most, as a multiple of its balanced share (moe_expert_capacity_factor): (numerator, denominator), 0 for no limit."""
+    pads_experts: bool = False
+    """Experts are given as many tokens as they take at most (moe_pad_expert_input_to_capacity)."""
+    forces_balance: bool = False
+    """Tokens choose experts at random (moe_router_force_load_balancing)."""
     fp8: bool = False
     recompute: tuple[str, ...] = ()
     """Modules that backward runs again (recompute_modules)."""

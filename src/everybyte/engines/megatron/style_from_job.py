@@ -43,7 +43,9 @@ def style_of(train: Train, extra: Mapping[str, Any], capability: str, found: Ver
         wgrad_fused=not extra.get("no-gradient-accumulation-fusion"), deterministic=bool(extra.get("deterministic-mode")) and found.adds_by_index,
         permute_fused=bool(extra.get("moe-permute-fusion")),
         dispatcher=cast("Dispatcher", _word(extra, "moe-token-dispatcher-type", DISPATCHERS, "alltoall" if nemo else "allgather")),
-        parked=parked_of(train, extra), late_weights=not found.weighs_early, fp8=train.precision == "fp8", recompute=modules_of(train, choices),
+        parked=parked_of(train, extra), capacity=_capacity(extra),
+        pads_experts=bool(extra.get("moe-pad-expert-input-to-capacity")), forces_balance=bool(extra.get("moe-router-force-load-balancing")),
+        late_weights=not found.weighs_early, fp8=train.precision == "fp8", recompute=modules_of(train, choices),
         cross_entropy=cast("CrossEntropy", _word(extra, "cross-entropy-fusion-impl", FUSIONS, "native")) if fused else "eager",
         loads_mask=not extra.get("no-create-attention-mask-in-dataloader") and not nemo, binary_head=not extra.get("bert-no-binary-head"),
         mtp_repeated=bool(extra.get("mtp-use-repeated-layer")),
@@ -64,6 +66,19 @@ def _share(extra: Mapping[str, Any]) -> tuple[int, int]:
         raise BadInput("train.extra.rotary-percent", f"must be a share above 0 and at most 1, not {value!r}")
     share = Fraction(value).limit_denominator(1024)
     return share.numerator, share.denominator
+
+
+def _capacity(extra: Mapping[str, Any]) -> tuple[int, int]:
+    """The capacity factor of experts as (numerator, denominator); a negative one is none (core/transformer/transformer_config.py)."""
+    value = extra.get("moe-expert-capacity-factor")
+    if value is None or (isinstance(value, int | float) and value < 0):
+        if extra.get("moe-pad-expert-input-to-capacity"):
+            raise BadInput("train.extra.moe-pad-expert-input-to-capacity", "needs moe-expert-capacity-factor: what experts are padded to")
+        return 0, 1
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1024:
+        raise BadInput("train.extra.moe-expert-capacity-factor", f"must be a factor above 0 and at most 1024, or negative for none, not {value!r}")
+    factor = Fraction(value).limit_denominator(1024)
+    return factor.numerator, factor.denominator
 
 
 def modules_of(train: Train, choices: Choices) -> tuple[str, ...]:

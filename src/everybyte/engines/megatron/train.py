@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from everybyte.basics.dtypes import BF16, FP16, FP32, DType, dtype
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of, inferred
 from everybyte.engines.megatron.fsdp import FsdpLayout, gradient_type, main_bytes, strategy_of
 from everybyte.engines.megatron.kernels import Site, Versions, versions_of, workspace_config, workspace_lines
 from everybyte.engines.megatron.layout import MegatronLayout, States
+from everybyte.engines.megatron.routing import Routing
 from everybyte.engines.megatron.run import Run
-from everybyte.engines.megatron.sizes import Split, padded
+from everybyte.engines.megatron.sizes import Split, mixtures_of, padded
 from everybyte.engines.megatron.stage import StageBill
 from everybyte.engines.megatron.style import Style
 from everybyte.engines.megatron.style_from_job import full_of, is_swift, style_of
@@ -59,17 +62,26 @@ def account(job: Job, network: Network, device: Device) -> Account:
     )  # fmt: skip
     stages = (_only(network),) if plan is None else stages_of(train, network, plan)
     outside = beside_allocator(job, mesh, "megatron", device, experts=bool(network.experts), tied=network.tied)
-    if network.experts:
+    uneven = _unevenly_routed(run)
+    if uneven is not None:
         choices.assume("routing is balanced: every expert gets the same number of tokens")
-    return Account(tuple(_ranks(run, stages, mesh, outside)), choices, parameter_count(network))
+    return Account(tuple(_ranks(run, uneven, stages, mesh, outside)), choices, parameter_count(network))
 
 
-def _ranks(run: Run, stages: tuple[Stage, ...], mesh: Mesh, outside: tuple[Line, ...]) -> Iterator[Rank]:
+def _unevenly_routed(run: Run) -> Run | None:
+    """The run in which all tokens choose experts of one rank; None if that changes nothing."""
+    if not any(Routing(mixture.experts, mixture.top_k, run.split, run.style).may_be_uneven for mixture in mixtures_of(run.network)):
+        return None
+    return replace(run, recipe=replace(run.recipe, batch=run.recipe.batch._replace(is_uneven=True)))
+
+
+def _ranks(run: Run, uneven: Run | None, stages: tuple[Stage, ...], mesh: Mesh, outside: tuple[Line, ...]) -> Iterator[Rank]:
     covered = (False,) if run.plan is None else outdone(run.plan, kinds(run.network, stages))
     for stage, is_covered in zip(stages, covered, strict=True):
         bill = StageBill(run, stage)
         host = run.layout.host(bill.network, run.recipe) if run.layout.on_host else ()
-        yield Rank(bill, _label(stage, mesh), mesh.gpus // mesh.pp, stage.index, outside, host, is_covered)
+        worst = None if uneven is None else StageBill(uneven, stage)
+        yield Rank(bill, _label(stage, mesh), mesh.gpus // mesh.pp, stage.index, outside, host, worst, is_covered)
 
 
 def _refuse(train: Train) -> None:
