@@ -29,7 +29,7 @@ BARS = (
     *(Bar(f"megatron-{kind}", STATIC, 0.006, 0.02) for kind in ("gpt-small", "moe-small", "7b", "15b", "mixtral")),
     *(Bar(f"megatron-{kind}", PEAK, 0.005, 0.02) for kind in ("gpt-small", "7b", "15b")),
     *(Bar(f"megatron-{kind}", PEAK, 0.015, 0.05) for kind in ("moe-small", "mixtral")),
-    Bar("nemo-bridge", PEAK, 0.06, 1.0),
+    Bar("nemo-bridge", PEAK, 0.035, 0.10),
 )
 
 

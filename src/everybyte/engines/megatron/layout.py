@@ -90,6 +90,8 @@ class MegatronLayout(Layout, frozen=True):
     """Elements after which a bucket ends (overlap_grad_reduce), 0 for one bucket."""
     fp8_copies: bool = False
     """An fp8 copy of each linear weight and its transpose are kept beside it (module/base.py get_weight_workspace)."""
+    fp8_alone: bool = False
+    """Weights multiplied in fp8 are there in fp8 alone, their transposes made anew for each product (disable_parameter_transpose_cache)."""
     whole_tensors: bool = False
     """dist_muon without a layout: whole tensors are dealt out to the ranks."""
     hidden: int = 0
@@ -146,7 +148,8 @@ class MegatronLayout(Layout, frozen=True):
         return self.whole_tensors and not self.on_host
 
     def _weights(self, setup: Setup) -> tuple[Held, ...]:
-        own = (Held("weights", "parameter", Same((setup.weights.block_bytes,)), BUFFERS),) if self.distributed else ()
+        widths = fp8_weights if self.fp8_alone else Same((setup.weights.block_bytes,))
+        own = (Held("weights", "parameter", widths, BUFFERS),) if self.distributed else ()
         return (*own, Held("fp8 copies", "parameter", fp8_copies, FP8_COPIES)) if self.fp8_copies else own
 
     @property
@@ -265,6 +268,11 @@ class Moments(Record, frozen=True):
 def fp8_copies(p: Parameter) -> tuple[int, ...]:
     """An fp8 copy and its transpose."""
     return (2 * is_fp8(p),)
+
+
+def fp8_weights(p: Parameter) -> tuple[int, ...]:
+    """One byte where a weight is multiplied in fp8, else two."""
+    return (1 if is_fp8(p) else 2,)
 
 
 class Held(NamedTuple):

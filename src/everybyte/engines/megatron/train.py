@@ -187,7 +187,6 @@ def _gradient(train: Train, half: DType) -> DType:
 def _layout(train: Train, extra: Mapping[str, Any], network: Network, mesh: Mesh, recipe: Recipe, *, distributed: bool) -> MegatronLayout:
     asked = train.optimizer or Optimizer()
     gradient = recipe.gradient or FP32
-    aware = bool(extra.get("use-precision-aware-optimizer"))
     stated = (train.dtypes.optimizer if train.dtypes is not None else None) or asked.state_dtype
     moment = FP32 if stated in (None, "none") else dtype(str(stated), "train.dtypes.optimizer")
     muon = asked.name == "muon"
@@ -201,17 +200,29 @@ def _layout(train: Train, extra: Mapping[str, Any], network: Network, mesh: Mesh
         given = train.dtypes.grads if train.dtypes is not None else None
         return FsdpLayout(
             distributed=True, shards=mesh.shards, expert_shards=mesh.expert_shards, states_kept=States(main_bytes(extra), moment), gradient=gradient,
-            widens=not aware, hidden=recipe.stream.nbytes(n * network.hidden), strategy=strategy_of(extra),
+            widens=not extra.get("use-precision-aware-optimizer"), hidden=recipe.stream.nbytes(n * network.hidden), strategy=strategy_of(extra),
             fp8_weights=train.precision == "fp8" and bool(extra.get("fp8-param-gather")),
             stated=gradient_type(extra, None if given in (None, "none") else gradient), keeps_ends=versions_of(train).core >= (0, 19),
         )  # fmt: skip
     return MegatronLayout(
         distributed=distributed, shards=mesh.shards, expert_shards=mesh.expert_shards, states_kept=States(master, moment, muon), gradient=gradient,
-        on_host=on_host, widens=gradient.bits < 32 and not aware,
+        on_host=on_host, widens=gradient.bits < 32 and not _reads_gradients(train, extra, on_host=on_host),
         bucket=max(40_000_000, 1_000_000 * mesh.shards) if extra.get("overlap-grad-reduce") else 0,
         fp8_copies=train.precision == "fp8" and not extra.get("fp8-param-gather"),
+        fp8_alone=train.precision == "fp8" and distributed and bool(extra.get("fp8-param-gather") and extra.get("disable-parameter-transpose-cache")),
         whole_tensors=muon and distributed and bool(extra.get("no-use-layer-wise-param-layout")), hidden=recipe.stream.nbytes(n * network.hidden),
     )  # fmt: skip
+
+
+def _reads_gradients(train: Train, extra: Mapping[str, Any], *, on_host: bool) -> bool:
+    """Whether the optimizer reads 16-bit main gradients as they are, without an fp32 copy: the precision-aware one does, but on the device with fp32 main
+    weights only where no fp8 recipe but delayed scaling is named (optimizer/optimizer_config.py use_precision_aware_optimizer_no_fp8_or_ds_fp8).
+    Megatron-Bridge names one in bf16 too: `tensorwise` is the default of its MixedPrecisionConfig, which is written into the optimizer's settings."""
+    if not extra.get("use-precision-aware-optimizer"):
+        return False
+    usual = "tensorwise" if train.framework == "nemo" else "delayed"
+    has_wide_weights = str(extra.get("main-params-dtype", "fp32")) in ("fp32", "torch.float32")
+    return on_host or not has_wide_weights or extra.get("fp8-recipe", usual) in (None, "none", "delayed")
 
 
 def _workspaces(extra: Mapping[str, Any], style: Style, network: Network, device: Device, found: Versions) -> tuple[Line, ...]:
