@@ -1,0 +1,114 @@
+"""How large a GGUF file is: tensors by their types, the head with the tensor table, the tokenizer (gguf-py gguf_writer.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everybyte.basics.dtypes import DTYPES
+from everybyte.basics.errors import Unsupported
+from everybyte.basics.record import Record
+from everybyte.basics.units import round_up
+from everybyte.checkpoint import Checkpoint
+from everybyte.job import Serve
+from everybyte.layers.network import Network
+from everybyte.models.count import parameter_count
+from everybyte.rules.choices import Choices
+from everybyte.rules.gguf_tensors import Converter, Typed, gguf_tensors, typed_tensors
+from everybyte.rules.gguf_types import FORK_TYPES, MIXTURES, NEEDS_IMATRIX, RELEASE, Quantization, packed_type, quantization
+from everybyte.rules.gguf_vocabulary import vocabulary_bytes, vocabulary_of
+
+ALIGNMENT = 32
+"""GGUF_DEFAULT_ALIGNMENT."""
+METADATA = 1600
+"""Bytes of names and values of some 30 settings; licences, tags and chat templates make 1 to 12 kB of it, which no rule says."""
+
+
+class GgufWeights(Record, frozen=True):
+    """The weights of a network in a GGUF file."""
+
+    tensors: tuple[Typed, ...]
+    """Empty where only the mean number of bits is known."""
+    nbytes: int
+    """Of all tensors."""
+    elements: int
+    file_bytes: int
+    """With head, tokenizer and padding."""
+
+
+def gguf_weights(serve: Serve, network: Network, choices: Choices, given: dict[str, Any] | None = None) -> GgufWeights:
+    """The weights in the format of `serve.weights`: by the mean bits where they are stated, else by quantize's rules for the name.
+
+    Raises BadInput for a name that is no quantisation, Unsupported for files of other formats.
+    """
+    asked, extra = serve.weights, serve.extra or {}
+    word = asked.format if asked is not None and asked.format else None
+    release = build_of(serve)
+    fork = str(extra.get("fork", "")).casefold().startswith("ik")
+    converter = Converter(release or RELEASE, both_latents=fork)
+    bits = (given or {}).get("bits_per_weight") or (asked.bits if asked is not None else None)
+    if bits:
+        return _by_mean(network, converter, float(bits), (given or {}).get("params"))
+    if word is None:
+        word = network.dtype.name if network.dtype.bits == 16 else "bf16"
+        choices.assume(f"weights in {word}, as converted; serve.weights names a quantisation")
+    if word == "mixed" or (word.endswith("_xl") and word != "q3_k_xl"):
+        raise Unsupported("serve.weights", f"{word!r} is another mixture for every model; state the mean as serve.weights: {{format: {word}, bits: ...}}")
+    how = quantization(word, _imatrix(extra), release or RELEASE)
+    _tell(how, extra, release, choices)
+    tensors = typed_tensors(network, how, converter)
+    return GgufWeights(tensors, sum(t.nbytes for t in tensors), sum(t.tensor.elements for t in tensors), _file(network, tensors))
+
+
+def _by_mean(network: Network, converter: Converter, bits: float, parameters: int | None) -> GgufWeights:
+    """llama.cpp prints bytes of tensors · 8 / elements as bits per weight."""
+    elements = int(parameters or sum(t.elements for t in gguf_tensors(network, converter)) or parameter_count(network))
+    nbytes = int(elements * bits / 8)
+    return GgufWeights((), nbytes, elements, nbytes)
+
+
+def _file(network: Network, tensors: tuple[Typed, ...]) -> int:
+    """Head, then each tensor on a multiple of the alignment."""
+    table = sum(8 + len(t.tensor.name) + 4 + 8 * len(t.tensor.shape) + 4 + 8 for t in tensors)
+    vocabulary, _ = vocabulary_of(network.family, network.vocab)
+    head = 24 + METADATA + vocabulary_bytes(vocabulary) + table
+    return round_up(head, ALIGNMENT) + sum(round_up(t.nbytes, ALIGNMENT) for t in tensors)
+
+
+def _imatrix(extra: dict[str, Any]) -> bool | None:
+    stated = extra.get("imatrix")
+    return stated if isinstance(stated, bool) else None
+
+
+def _tell(how: Quantization, extra: dict[str, Any], release: int | None, choices: Choices) -> None:
+    """What the answer takes for granted."""
+    if how.mixture in NEEDS_IMATRIX and extra.get("imatrix") is False:
+        raise Unsupported("serve.extra.imatrix", f"quantize refuses to make {how.mixture} without an importance matrix")
+    if how.mixture in FORK_TYPES or how.mixture not in MIXTURES:
+        choices.assume(f"{how.mixture} for every matrix but the output: the fork's mixtures are no public rules; state serve.weights.bits")
+    elif MIXTURES[how.mixture] not in ("f32", "f16", "bf16"):
+        if "imatrix" not in extra:
+            choices.assume(f"quantised {'with' if how.imatrix else 'without'} an importance matrix; serve.extra.imatrix says otherwise")
+        if release is None:
+            choices.assume(f"types of the tensors by the quantize of llama.cpp b{how.release}; serve.version chooses another build")
+
+
+def build_of(serve: Serve) -> int | None:
+    """The build of llama.cpp (`b3596`), None where the job states none."""
+    text = (serve.version or "").casefold().removeprefix("b").split("-")[0]
+    return int(text) if text.isdigit() else None
+
+
+def is_gguf(serve: Serve) -> bool:
+    """Whether the job's weights are a quantisation that only GGUF files have."""
+    word = serve.weights.format.casefold() if serve.weights is not None and serve.weights.format else ""
+    if word in ("fp32", "fp16", "bf16", "mxfp4", "nvfp4", "fp8", "int8"):
+        return False
+    return word in MIXTURES or packed_type(word) in FORK_TYPES or (packed_type(word) in DTYPES and "_" in word)
+
+
+def stored_bytes(stored: Checkpoint | None) -> int | None:
+    """Size of the model's own GGUF file or files, where the model is one."""
+    if stored is None or stored.metadata.get("format") != "gguf":
+        return None
+    size = stored.metadata.get("file_bytes")
+    return size if isinstance(size, int) else None
