@@ -33,6 +33,8 @@ def screen(console: Console, answer: Answer, unit: str = "GiB") -> Iterator[Text
     width = console.width
     yield Text("\n").join([wrap(verdict(answer, unit), width), bar(console, answer, unit)])
     yield heading(answer, width)
+    if served := capacity_line(answer):
+        yield wrap(served, width)
     yield figures(answer, unit, width)
     if len(answer.ranks) > 1:
         yield ranks(answer, unit, width)
@@ -78,11 +80,13 @@ def _settings(job: dict[str, Any]) -> Iterator[str]:
         if weights:
             yield str(weights.get("format", "") if isinstance(weights, dict) else weights)
         if serve.get("context"):
-            yield f"{serve.get('sequences', 1):,} × {serve['context']:,} tokens"
+            many = f"{serve['sequences']:,} × " if serve.get("sequences") else ""
+            yield f"{many}{serve['context']:,} tokens"
+        yield from _axes(serve.get("mesh") or {})
     gpus = job.get("hardware", {}).get("gpus", 1)
     if gpus > 1:
         yield f"{gpus:,} GPUs"
-        yield from _axes((train or {}).get("mesh") or {})
+    yield from _axes((train or {}).get("mesh") or {})
 
 
 def _axes(mesh: dict[str, Any]) -> Iterator[str]:
@@ -100,12 +104,27 @@ def verdict(answer: Answer, unit: str) -> Text:
         text.append(f" ({figure}). Name a GPU for a verdict: hardware.gpu in the job, --gpu on the command line.", style="")
         return text
     capacity, headroom = answer.hardware.capacity, answer.headroom or 0
-    outcome = f"fits, {short_size(headroom, unit)} left" if answer.fits else f"does not fit by {short_size(-headroom, unit)}"
+    short = f"does not fit by {short_size(-headroom, unit)}" if headroom < 0 else f"does not start, although {short_size(headroom, unit)} are left"
+    outcome = f"fits, {short_size(headroom, unit)} left" if answer.fits else short
     text = Text(f"needs {short_size(bytes_needed, unit)} of {amount(capacity, unit, 1)}: ", style="bold")
     text.append(outcome, style="bold green" if answer.fits else "bold red")
     each = "" if sum(rank.gpus for rank in answer.ranks) <= 1 else "each "
     text.append(f"  ({each}{answer.hardware.gpu})", style="")
     return text
+
+
+def capacity_line(answer: Answer) -> Text | None:
+    """`The cache holds 412,408 tokens: 3.1 sequences of 131,072 at once.` None where nothing is served, or the pool is not known."""
+    found, context = answer.figures, (answer.job.get("serve") or {}).get("context")
+    tokens, at_once = found.get("kv.tokens"), found.get("kv.concurrency")
+    if tokens is None or at_once is None or not context:
+        return None
+    text = Text.assemble("The cache holds ", (f"{tokens:,} tokens", "bold"), ": ")
+    text.append(f"{at_once:,.1f} sequences", style="bold").append(f" of {context:,} at once")
+    fast, together = found.get("decode.tokens_per_s"), found.get("decode.batch_tokens_per_s")
+    if fast:
+        text.append(f", each at most {fast:,} tokens/s alone" + (f", all together {together:,}" if together else ""))
+    return text.append(".")
 
 
 def figures(answer: Answer, unit: str, width: int) -> Text:
@@ -118,9 +137,10 @@ def figures(answer: Answer, unit: str, width: int) -> Text:
     return columns(rows, "lrrl", width)
 
 
-def _figure(name: str, value: int, unit: str) -> str:
+def _figure(name: str, value: float, unit: str) -> str:
     if name in COUNTS:
-        return f"{value:,}"
+        return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
+    value = int(value)
     return f"{value:,} B" if name == "kv.bytes_per_token" else amount(value, unit)
 
 

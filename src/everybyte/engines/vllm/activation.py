@@ -110,7 +110,9 @@ def _sampling(stage: Network, s: Settings, setup: Setup, device: Device, *, firs
     e, n, h, v, rows = s.compute.block_bytes, s.batched_tokens, stage.hidden, stage.vocab, s.sequences
     if not s.release.v1 and s.images:
         rows = max(min(rows, n // (max((t.tokens_per_item for t in stage.towers), default=0) or n)), 1)  # as many as whole images fit
-    yield Line("profile/hidden", "activation", e * (n + rows) * h, plain("e·(n + R)·h", e=e, n=n, R=rows, h=h), "vllm _dummy_run, _dummy_sampler_run", "formula")
+    yield Line(
+        "profile/hidden", "activation", e * (n + rows) * h, plain("e·(n + R)·h", e=e, n=n, R=rows, h=h), "vllm _dummy_run, _dummy_sampler_run", "formula"
+    )
     if not first:
         yield Line("profile/handed over", "activation", 2 * e * n * h, plain("2·e·n·h", e=e, n=n, h=h), "vllm sequence.py IntermediateTensors", "formula")
     copy = 4 if e < 4 else 0
@@ -132,7 +134,9 @@ def _kept(stage: Network, s: Settings, setup: Setup) -> Iterator[Line]:
     """What asks for the one workspace that all layers share and that stays: experts, unless their kernels bring their own, and an indexer's keys."""
     if setup.packed is None or setup.packed.format not in OWN_WORKSPACE:
         yield from _experts(stage, s)
-    indexer = next((part for run in stage.runs if (part := first_with(run.layer, "top_k", "head_dim", "rope")) is not None and not hasattr(part, "count")), None)
+    indexer = next(
+        (part for run in stage.runs if (part := first_with(run.layer, "top_k", "head_dim", "rope")) is not None and not hasattr(part, "count")), None
+    )
     if indexer is not None:
         width = indexer.head_dim
         yield Line("profile/indexer", "workspace", 40 * s.context * (width + 4), plain("40·t·(d_i + 4)", t=s.context, d_i=width), INDEXER, "formula")

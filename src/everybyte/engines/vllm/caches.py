@@ -175,7 +175,8 @@ def _beside_states(network: Network, found: list[Spec], states: list[Spec], bloc
         every = block if mode != "none" else every
     held = {"none": 1 + s.draft_tokens, "align": 2 + s.draft_tokens, "all": 0}[mode]
     return block, [
-        replace(spec, block=every, states=held, padded=page if page > spec.bytes else 0) if spec.kind == "state" else replace(spec, block=block) for spec in found
+        replace(spec, block=every, states=held, padded=page if page > spec.bytes else 0) if spec.kind == "state" else replace(spec, block=block)
+        for spec in found
     ]
 
 

@@ -14,7 +14,7 @@ from everybyte.rules.nccl import Wires, nccl_lines, wires_of
 
 GROWTH_SOURCE = (
     "vllm utils/mem_utils.py memory_profiling: used memory that is not torch's, after the profiling run less before the engine; measured on one GPU: "
-    "0.02 to 0.12 GiB with V0 and early V1, 0.13 on H100 up to 0.17, 0.24 to 0.26 from 0.17 on"
+    "0.10 to 0.35 GiB before 0.7, 0.02 to 0.12 up to 0.16, of these 0.13 on H100, 0.24 to 0.26 from 0.17 on; 0.07 with several GPUs, whose NCCL came first"
 )
 COPIES = ("world", "tensor parallel (torch)", "tensor parallel (pynccl)")
 """The communicators over the tensor-parallel ranks: torch's default group, the group of parallel_state.py, and pynccl's own for CUDA graphs."""
@@ -32,9 +32,8 @@ def non_torch(job: Job, s: Settings, device: Device) -> tuple[Line, ...]:
     """Rows of one rank; their sum is the figure."""
     many = s.tp * s.pp * s.dp > 1
     newest = s.release.since(0, 17)
-    size = int((0.07 if many or not s.release.v1 else 0.25 if newest else 0.13) * GiB)
-    if not s.release.v1 or (s.generation < 9 and not newest):
-        size = int(0.07 * GiB)
+    early = s.release.number < (0, 7)
+    size = int((0.25 if early or (newest and not many) else 0.13 if s.release.v1 and s.generation >= 9 and not many else 0.07) * GiB)
     rows = [Line("non_torch/context growth", "context", size, plain("growth", growth=size), GROWTH_SOURCE, "calibrated", int(0.02 * GiB), int(0.35 * GiB))]
     if s.tp > 1:
         node = (job.hardware.gpus_per_node if job.hardware is not None else None) or NODE
@@ -51,7 +50,7 @@ def _wires(job: Job, s: Settings, device: Device) -> Wires:
     """As the job says; cards for desktops and workstations talk over PCIe."""
     found = card(device)
     known = wires_of(job, device)
-    nvlink = (found.interconnect_gb_s or 0) > 0 and found.segment == "datacenter" if found is not None else known.nvlink
+    nvlink = found is not None and (found.interconnect_gb_s or 0) > 0 and found.segment == "datacenter"
     return Wires(s.generation, nvlink, known.version, known.settings)
 
 

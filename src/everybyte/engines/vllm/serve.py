@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from everybyte.basics.units import GiB
 from everybyte.engines.vllm.activation import Peak, profile
 from everybyte.engines.vllm.caches import batches, layers_of
 from everybyte.engines.vllm.network import fields_of, stage_sizes
 from everybyte.engines.vllm.overhead import graph_line, non_torch
-from everybyte.engines.vllm.pages import Demand, Plan, Spec, plan_of
+from everybyte.engines.vllm.pages import Demand, Plan, pages_of_request, plan_of
 from everybyte.engines.vllm.settings import Settings, settings_of
 from everybyte.engines.vllm.weights import weight_rows
 from everybyte.job import Job
 from everybyte.layers.network import Network
+from everybyte.layers.setup import Setup
 from everybyte.ledger.build import Line, plain
 from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.choices import Choices
@@ -27,6 +30,15 @@ from everybyte.rules.tensor_parallel import refuse_odd, stage_network
 CACHE = "vllm v1/core/kv_cache_utils.py: blocks that all layer groups share; V0: worker/cache_engine.py"
 PARTS = ("weights", "activation_peak", "non_torch")
 """Figures that the log states and later rules use where they are given."""
+
+
+class Server(Holding, frozen=True):
+    """What one rank holds by phase. After the profiling run the engine gives everything but the weights back (mem_utils.py memory_profiling), so that
+    cache, graphs and the activations of serving find no holes."""
+
+    def script(self) -> Iterator[tuple[int, int]]:
+        """Each row of serving as one block."""
+        yield from ((key, line.bytes) for key, line in enumerate(dict(self.phases)["prefill"], 1) if line.bytes)
 
 
 class Stage(NamedTuple):
@@ -52,7 +64,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     """The account of one replica of a server; its tensor-parallel ranks are alike."""
     assert job.serve is not None
     choices, known, fields = Choices(), known_of(job), fields_of(job)
-    setup = setup_of(job.serve, network, choices)
+    setup = _served(setup_of(job.serve, network, choices), network, choices)
     s = settings_of(job, network, device, setup.weights, choices)
     refuse_odd(network, s.tp)
     sizes = stage_sizes(network.layers, s.pp, (job.serve.extra or {}).get("VLLM_PP_LAYER_PARTITION"))
@@ -72,6 +84,17 @@ def account(job: Job, network: Network, device: Device) -> Account:
     ranks = tuple(_rank(stage, s, index, figures.get("kv.blocks", 0)) for index, stage in enumerate(stages))
     refusals = _explained(worst, s, demand, device, choices, figures)
     return Account(ranks, choices, figures=figures, refusals=refusals)
+
+
+def _served(setup: Setup, network: Network, choices: Choices) -> Setup:
+    """What stays unquantised where the job does not point at files: published NVFP4 checkpoints of networks with experts pack the experts alone."""
+    if setup.packed is None or setup.packed.format != "nvfp4" or network.stored is not None:
+        return setup
+    if not network.experts:
+        choices.assume("NVFP4: every linear layer but the head is packed; checkpoints differ in what they leave in 16 bits, point model at the files to know")
+        return setup
+    choices.assume("NVFP4: the routed experts alone are packed, as in published checkpoints; point model at the files to know")
+    return replace(setup, packed=replace(setup.packed, skip=(*setup.packed.skip, "*self_attn", "*linear_attn", "*shared_expert", "*shared_experts")))
 
 
 def _padding(s: Settings) -> float:
@@ -113,7 +136,7 @@ def _cache_figures(stage: Stage, s: Settings, demand: Demand, known: Mapping[str
     blocks = known.get("kv.blocks", plan.blocks(stage.pool))
     concurrency = blocks / plan.request(demand) if s.release.groups_layers else blocks * plan.block_size / s.context
     tokens = int(concurrency * s.context) if s.release.counts_requests else blocks // len(plan.groups) * plan.block_size * s.dcp
-    return found | {"kv.pool": stage.pool, "kv.blocks": blocks, "kv.tokens": tokens, "kv.concurrency": concurrency}
+    return found | {"kv.pool": stage.pool, "kv.blocks": blocks, "kv.tokens": tokens, "kv.concurrency": round(concurrency, 4)}
 
 
 def _token(plan: Plan) -> int:
@@ -136,7 +159,7 @@ def _rank(stage: Stage, s: Settings, index: int, blocks: int) -> Rank:
         phases.append(("capture", served))
     phases += [("prefill", (*served, *peak)), ("decode", served)]
     label = f"pp{index}" if s.pp > 1 else "gpu 0" if s.tp * s.dp == 1 else "every rank"
-    return Rank(Holding(tuple(phases)), label, s.tp * s.dp, index, outside=stage.outside)
+    return Rank(Server(tuple(phases)), label, s.tp * s.dp, index, outside=stage.outside)
 
 
 def _explained(stage: Stage, s: Settings, demand: Demand, device: Device, choices: Choices, figures: Mapping[str, Any]) -> tuple[str, ...]:
@@ -155,25 +178,18 @@ def _explained(stage: Stage, s: Settings, demand: Demand, device: Device, choice
         return (f"vLLM refuses to start: no memory is left for cache blocks ({pool / GiB:.2f} GiB); raise memory_fraction or take more GPUs",)
     cause = ""
     if not s.release.v1 and s.batched_tokens >= s.context:
-        cause = f"; the profiling run takes {figures['activation_peak'] / GiB:.2f} GiB because prompts of the whole context are not cut up (above 32,768 they are)"
-    return (
-        f"vLLM refuses to start: one request of {s.context:,} tokens takes {needed / GiB:.2f} GiB of cache, {pool / GiB:.2f} GiB are left{cause}; "
-        f"with this pool max_model_len may be {longest:,}",
-    )
+        cause = (
+            f"; the profiling run takes {figures['activation_peak'] / GiB:.2f} GiB because prompts of the whole context are not cut up (above 32,768 they are)"
+        )
+    short = f"one request of {s.context:,} tokens takes {needed / GiB:.2f} GiB of cache, {pool / GiB:.2f} GiB are left{cause}"
+    return (f"vLLM refuses to start: {short}; with this pool max_model_len may be {longest:,}",)
 
 
 def _needed(plan: Plan, s: Settings, demand: Demand) -> int:
     """Bytes that the check before the start asks for."""
     if s.release.checks_groups or not s.release.v1 or len(plan.groups) == 1:
         return plan.needed(demand)
-    layers = plan.layers or ()
-    return sum(_alone(spec, demand) for spec in layers)
-
-
-def _alone(spec: Spec, demand: Demand) -> int:
-    from everybyte.engines.vllm.pages import pages_of_request
-
-    return pages_of_request(spec, demand) * spec.page
+    return sum(pages_of_request(spec, demand) * spec.page for spec in plan.layers)
 
 
 def _interval(stage: Stage, s: Settings, device: Device, needed: int, figures: Mapping[str, Any]) -> str:

@@ -51,7 +51,9 @@ class Ranks(Cut, frozen=True):
     def local(self, whole: tuple[Group, ...], setup: Setup) -> tuple[Group, ...]:
         """The groups as they lie on this rank."""
         packs = setup.packed is not None and setup.packed.format == "mxfp4"
-        return tuple(group._replace(members=tuple(self._padded(_joined(group.members)) if packs else _joined(group.members))) for group in super().local(whole, setup))
+        return tuple(
+            group._replace(members=tuple(self._padded(_joined(group.members)) if packs else _joined(group.members))) for group in super().local(whole, setup)
+        )
 
     def _padded(self, members: tuple[Parameter, ...]) -> Iterator[Parameter]:
         """Experts in MXFP4."""
