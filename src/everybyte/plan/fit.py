@@ -12,7 +12,7 @@ from everybyte.basics.errors import BadInput
 from everybyte.job import Job
 from everybyte.ledger.answer import Answer
 from everybyte.ledger.entry import Phase
-from everybyte.plan.keys import GPUS, gpu_step, resolve_key, value_of, with_value
+from everybyte.plan.keys import GPUS, SEQUENCES, SHARE, gpu_step, resolve_key, value_of, with_value
 
 LARGEST = 2**29
 """No setting is tried beyond this value."""
@@ -31,6 +31,8 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
     rank: str | None = None
     phase: Phase | None = None
     refused: str | None = None
+    why: str | None = None
+    """Why an engine does not serve this though the device has room."""
 
 
 class FitResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +77,7 @@ class _Trials:
             answer = self.estimate(with_value(self.job, self.path, value))
         except BadInput as refused:
             return _Trial(value, False, None, refused)
-        return _Trial(value, bool(answer.fits), answer, None)
+        return _Trial(value, bool(answer.fits) and _held(answer, self.path, value), answer, None)
 
     def next_failure(self, value: int, step: int) -> _Trial:
         """The first tried value above that needs too much; the neighbour where each is refused for another reason."""
@@ -87,6 +89,11 @@ class _Trials:
         return tuple(sorted(v for v, trial in self.done.items() if low < v < high and not trial.fits and trial.refused is None))
 
 
+def _held(answer: Answer, path: str, sequences: int) -> bool:
+    """Whether the cache holds so many sequences of the full context at once. An engine starts anyway and lets requests wait."""
+    return path != SEQUENCES or answer.figures.get("kv.concurrency", sequences) >= sequences
+
+
 def fit(job: Job, key: str, estimate: Callable[[Job], Answer] | None = None) -> FitResult:
     """The largest value of `key` (`micro_batch`, `seq_len`, `context`, `adapter.rank` ...) that fits; with a leading minus (`-gpus`) the smallest.
 
@@ -96,6 +103,8 @@ def fit(job: Job, key: str, estimate: Callable[[Job], Answer] | None = None) -> 
         raise BadInput("hardware.gpu", "is needed to say what fits; name a GPU")
     smallest = key.startswith("-")
     path = resolve_key(job, key.removeprefix("-"))
+    if path == SHARE:
+        raise BadInput("--grow", "memory_fraction has an interval of values that work, not a largest one: plan.share.feasible finds it")
     trials = _Trials(job, path, estimate or _estimator())
     result = _smallest(job, path, trials) if smallest else _largest(job, path, trials)
     refusals = [trial.refused for trial in trials.done.values() if trial.refused]
@@ -188,7 +197,17 @@ def _stop(trial: _Trial) -> Stop:
         return Stop(value=trial.value, refused=str(trial.refused))
     worst = trial.answer.worst
     short_by = -trial.answer.headroom if trial.answer.headroom is not None else None
-    return Stop(value=trial.value, short_by=short_by, rank=worst.label, phase=worst.peak_phase)
+    return Stop(value=trial.value, short_by=short_by, rank=worst.label, phase=worst.peak_phase, why=why_not(trial.answer))
+
+
+def why_not(answer: Answer) -> str | None:
+    """What keeps a job from being served though the device has room: the engine's refusal, or a cache that is too small; None where memory runs over."""
+    if answer.headroom is None or answer.headroom < 0:
+        return None
+    if not answer.fits:
+        return next(iter(answer.warnings), None)
+    held, context = answer.figures.get("kv.concurrency"), answer.job.get("serve", {}).get("context")
+    return f"the cache holds {held:,.1f} sequences of {context:,} tokens" if held is not None and context else None
 
 
 def _result(path: str, trials: _Trials, value: int | None, stop: Stop | None, *, smallest: bool = False, unlimited: bool = False) -> FitResult:

@@ -13,11 +13,16 @@ from everybyte.basics.errors import BadInput, did_you_mean
 from everybyte.job import Job, job_to_dict, read_job
 
 GPUS = "hardware.gpus"
+SEQUENCES = "serve.sequences"
+SHARE = "serve.memory_fraction"
+"""The one setting that is a share: it is searched in thousandths (plan.share)."""
 
 
 def resolve_key(job: Job, name: str) -> str:
     """The full key path of a setting: `micro_batch` -> `train.micro_batch`, `gpus` -> `hardware.gpus`. Raises BadInput with the nearest names."""
     purpose = "train" if job.train is not None else "serve"
+    if purpose == "serve" and SHARE.endswith(name):
+        return SHARE
     known = [path for path in _whole_number_paths() if path.startswith((f"{purpose}.", "hardware.gpus"))]
     found = [path for path in known if path == name or path.endswith(f".{name}")]
     if len(found) == 1:
@@ -54,8 +59,9 @@ def value_of(job: Job, path: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def with_value(job: Job, path: str, value: int) -> Job:
-    """The job with one setting changed. More or fewer GPUs go to data parallel, so its sizes are left open. Raises BadInput where it contradicts others."""
+def with_value(job: Job, path: str, value: float) -> Job:
+    """The job with one setting changed. In training, more or fewer GPUs go to data parallel, so its sizes are left open; in serving they share the weights
+    of one replica (tensor parallel, times the stages). Raises BadInput where it contradicts others."""
     raw = job_to_dict(job)
     *sections, last = path.split(".")
     target = raw
@@ -66,10 +72,15 @@ def with_value(job: Job, path: str, value: int) -> Job:
     if path == GPUS:
         for axis in ("dp_replicate", "dp_shard"):
             mesh.pop(axis, None)
+        if job.serve is not None:
+            axes = raw["serve"].setdefault("mesh", {})
+            axes["tp"] = max(int(value) // (axes.get("pp") or 1), 1)
     return read_job(raw)
 
 
 def gpu_step(job: Job) -> int:
-    """GPUs come in multiples of this: the product of the mesh axes that are fixed."""
-    mesh: Any = (job.train.mesh if job.train else job.serve.mesh if job.serve else None) or None
+    """GPUs come in multiples of this: the product of the mesh axes that are fixed. In serving only stages are (see `with_value`)."""
+    if job.serve is not None:
+        return (job.serve.mesh.pp if job.serve.mesh else None) or 1
+    mesh: Any = (job.train.mesh if job.train else None) or None
     return prod(getattr(mesh, axis, None) or 1 for axis in ("tp", "cp", "pp", "ulysses"))

@@ -16,6 +16,8 @@ from everybyte.ledger.entry import Entry
 if TYPE_CHECKING:
     from everybyte.measure.accuracy import Comparison, Summary
     from everybyte.plan.fit import FitResult
+    from everybyte.plan.formats import FormatResult
+    from everybyte.plan.share import ShareResult
     from everybyte.report.differences import Difference
     from everybyte.textbook.formula import Formula
 
@@ -80,6 +82,27 @@ def fit_object(name: str | None, result: FitResult) -> dict[str, Any]:
         "stop": result.stop,
         "holes": result.holes,
         "tried": result.tried,
+    }
+
+
+def share_object(name: str | None, result: ShareResult) -> dict[str, Any]:
+    """The result of a search for the values of a share that work."""
+    shown = {key: getattr(result, key) for key in ("intervals", "below", "above", "tried")}
+    return {**head(name), "key": result.key, "fits": bool(result.intervals), **shown}
+
+
+def format_object(name: str | None, result: FormatResult) -> dict[str, Any]:
+    """The result of a search for the widest format of weights."""
+    answer = result.answer
+    return {
+        **head(name),
+        "key": result.key,
+        "fits": result.value is not None,
+        "value": result.value,
+        "headroom": answer.headroom if answer else None,
+        "figures": answer.figures if answer else None,
+        "trials": result.trials,
+        "tried": len(result.trials),
     }
 
 

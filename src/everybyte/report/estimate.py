@@ -123,7 +123,7 @@ def capacity_line(answer: Answer) -> Text | None:
     text.append(f"{at_once:,.1f} sequences", style="bold").append(f" of {context:,} at once")
     fast, together = found.get("decode.tokens_per_s"), found.get("decode.batch_tokens_per_s")
     if fast:
-        text.append(f", each at most {fast:,} tokens/s alone" + (f", all together {together:,}" if together else ""))
+        text.append(f"; one alone gets at most {fast:,} tokens/s" + (f", all together {together:,}" if together else ""))
     return text.append(".")
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
+from everybyte.ledger.answer import Answer
 from everybyte.plan.fit import FitResult, Stop
+from everybyte.plan.formats import FormatResult, FormatTrial
+from everybyte.plan.share import ShareResult
 from everybyte.report.sums import needed
 from everybyte.report.words import amount, short_size, spoken
 
@@ -15,11 +18,7 @@ MOST_HOLES = 8
 def show_fit(console: Console, result: FitResult, unit: str = "GiB") -> None:
     """Prints the value, what it needs, and what stops the next one."""
     console.print(_verdict(result))
-    if result.answer is not None and result.answer.hardware is not None:
-        _, bytes_needed = needed(result.answer)
-        hardware = result.answer.hardware
-        line = f"needs {short_size(bytes_needed, unit)} of {amount(hardware.capacity, unit, 1)} on {hardware.gpu}"
-        console.print(f"  {line}, {short_size(result.answer.headroom or 0, unit)} left")
+    _show_needed(console, result.answer, unit)
     if result.stop is not None:
         console.print(f"  {_stopped(result.stop, unit)}")
     if result.holes:
@@ -29,6 +28,34 @@ def show_fit(console: Console, result: FitResult, unit: str = "GiB") -> None:
     for warning in result.answer.warnings if result.answer is not None else ():
         console.print(Text(f"  {warning}", style="yellow"), soft_wrap=True)
     console.print(Text(f"  {result.tried} value{'s' if result.tried != 1 else ''} tried", style="dim"))
+
+
+def show_format(console: Console, result: FormatResult, unit: str = "GiB") -> None:
+    """Prints the widest format that fits, what it needs, and why wider ones do not do."""
+    found = Text("no format of weights fits", style="bold red")
+    if result.value is not None:
+        found = Text("weights: ", style="bold").append(result.value, style="bold green").append(" is the widest format that fits", style="bold")
+    console.print(found)
+    _show_needed(console, result.answer, unit)
+    for trial in result.trials:
+        if not trial.fits:
+            console.print(Text(f"  {_declined(trial, unit)}", style="dim" if trial.refused else ""), soft_wrap=True)
+
+
+def _declined(trial: FormatTrial, unit: str) -> str:
+    if trial.refused is not None:
+        return f"{trial.format} is refused: {trial.refused}"
+    weights = f" with {short_size(trial.weights, unit)} of weights" if trial.weights is not None else ""
+    short = f" by {short_size(trial.short_by, unit)}" if trial.short_by is not None and trial.short_by > 0 else ""
+    return f"{trial.format}{weights} does not fit{short}"
+
+
+def _show_needed(console: Console, answer: Answer | None, unit: str) -> None:
+    if answer is None or answer.hardware is None:
+        return
+    _, bytes_needed = needed(answer)
+    line = f"needs {short_size(bytes_needed, unit)} of {amount(answer.hardware.capacity, unit, 1)} on {answer.hardware.gpu}"
+    console.print(f"  {line}, {short_size(answer.headroom or 0, unit)} left")
 
 
 def _verdict(result: FitResult) -> Text:
@@ -47,6 +74,25 @@ def _stopped(stop: Stop, unit: str) -> str:
         return f"{stop.value:,} is refused: {stop.refused}"
     if stop.short_by is None or stop.phase is None:
         return f"{stop.value:,} does not fit"
+    if stop.why is not None:
+        return f"{stop.value:,} does not: {stop.why}"
     if stop.short_by < 0:
         return f"{stop.value:,} does not fit, although {short_size(-stop.short_by, unit)} are left"
     return f"{stop.value:,} does not fit by {short_size(stop.short_by, unit)}: in {spoken(stop.phase)}, on {stop.rank}"
+
+
+def show_share(console: Console, result: ShareResult) -> None:
+    """Prints the values that work, what the cache holds at their ends, and what is wrong beside them."""
+    name = result.key.split(".", 1)[1]
+    if not result.intervals:
+        console.print(Text(f"no {name} works", style="bold red"))
+    for i, found in enumerate(result.intervals):
+        text = Text(f"{name}: " if i == 0 else "and ", style="bold")
+        text.append(f"{found.low:.3f} to {found.high:.3f}", style="bold green")
+        console.print(text.append(" work" if i == 0 else "", style="bold"))
+        if found.tokens is not None:
+            console.print(f"  the cache holds {found.tokens[0]:,} tokens at the low end, {found.tokens[1]:,} at the high end")
+    for side, why in (("less", result.below), ("more", result.above)):
+        if why is not None:
+            console.print(Text(f"  {side}: {why}"), soft_wrap=True)
+    console.print(Text(f"  {result.tried} value{'s' if result.tried != 1 else ''} tried", style="dim"))

@@ -42,9 +42,11 @@ FIGURE_MEANING: dict[str, str] = {
     "compute_buffer": "compute buffer",
     "file_bytes": "size of the weights file",
     "host.bytes": "host memory a node",
+    "decode.tokens_per_s": "at most, one sequence: weights and cache read once a token",
+    "decode.batch_tokens_per_s": "at most, all sequences together",
 }
 
-COUNTS = frozenset({"kv.tokens", "kv.blocks", "kv.block_size", "kv.concurrency"})
+COUNTS = frozenset({"kv.tokens", "kv.blocks", "kv.block_size", "kv.concurrency", "decode.tokens_per_s", "decode.batch_tokens_per_s"})
 """Figures that are no sizes."""
 
 

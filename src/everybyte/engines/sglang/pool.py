@@ -11,10 +11,12 @@ from math import floor
 
 from everybyte.basics.record import Record
 from everybyte.layers.tape import Cache
+from everybyte.ledger.build import Line, plain
 from everybyte.rules.cache import Format
 from everybyte.rules.paged import Prices, whole_pages
 
 SOURCE = "sglang pool_configurator.py, model_runner_kv_cache_mixin.py (0.5.13): tokens = bytes // cell, in whole pages"
+TABLE = "sglang memory_pool.py ReqToTokenPool: a row of int32 for each request, as long as the context"
 STATES = "sglang memory_pool.py MambaPool: (slots + 1) states of every layer"
 TWO_POOLS: dict[str, tuple[int, ...]] = {
     "llama4": (0, 5, 0), "gpt_oss": (0, 5, 6), "mimo_v2_flash": (0, 5, 7), "step3p5": (0, 5, 9), "step3p7": (0, 5, 13), "gemma4": (0, 5, 11),
@@ -127,3 +129,28 @@ def priced(cache: Cache, kind: Format) -> int | None:
         return None
     width = cache.dims[0].size
     return width + width // 128 * 4
+
+
+def requests_of(tokens: int, running: int | None, context: int) -> int:
+    """Requests that have a row in the table of their tokens' places (max_num_reqs): 512 for each full context of the pool, between 2,048 and 4,096."""
+    most = min(max(tokens * 512 // context, 2048), 4096)
+    return most if running is None else min(running, most)
+
+
+def pool_lines(pool: Pool, costs: Costs, running: int | None, context: int) -> list[Line]:
+    """Rows of the pools, and of the table that says where each request's tokens are."""
+    lines = []
+    if pool.bytes > pool.windowed_bytes:
+        each = round(costs.full)
+        text = plain("(tokens + page)·token", tokens=pool.tokens, page=pool.page, token=each)
+        lines.append(Line("kv_cache/tokens", "kv_cache", (pool.tokens + pool.page) * each, text, SOURCE))
+    if pool.windowed_bytes:
+        each = round(costs.windowed)
+        text = plain("(swa_tokens + page)·token", swa_tokens=pool.windowed, page=pool.page, token=each)
+        lines.append(Line("kv_cache/windows", "kv_cache", (pool.windowed + pool.page) * each, text, SOURCE))
+    if pool.state_bytes:
+        lines.append(Line("state/slots", "state", pool.state_bytes, plain("(slots + 1)·state", slots=pool.slots, state=costs.state), STATES))
+    requests = requests_of(pool.tokens, running, context)
+    text = plain("4·(requests + 1)·(context + 4)", requests=requests, context=context)
+    lines.append(Line("workspace/request table", "workspace", 4 * (requests + 1) * (context + 4), text, TABLE, "formula"))
+    return lines

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from everybyte.basics.dtypes import BF16
-from everybyte.basics.units import GiB, MiB, ceil_div
-from everybyte.engines.sglang.fraction import SOURCE as FRACTION
+from everybyte.basics.units import GiB, ceil_div
 from everybyte.engines.sglang.fraction import Reserve
-from everybyte.engines.sglang.pool import SOURCE, STATES, TWO_POOLS, Costs, Pool, costs_of, pool_from_bytes, pool_of, priced
+from everybyte.engines.sglang.pool import TWO_POOLS, Costs, Pool, costs_of, pool_from_bytes, pool_lines, pool_of, priced, requests_of
 from everybyte.engines.sglang.settings import Settings, reserve_of, settings_of
+from everybyte.engines.sglang.work import draft_lines, graph_line, work_lines
 from everybyte.job import Job, Serve
 from everybyte.layers.network import Network, declare
 from everybyte.layers.setup import Setup
@@ -20,7 +20,9 @@ from everybyte.models.count import DECLARE, parts
 from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.cache import Format
 from everybyte.rules.choices import Choices
+from everybyte.rules.decoding import ceiling_figures
 from everybyte.rules.holding import Holding
+from everybyte.rules.lora_slots import slot_lines
 from everybyte.rules.overhead import context, workspace_line
 from everybyte.rules.paged import Prices, layer_caches, prices
 from everybyte.rules.serve_communicators import serving_lines
@@ -31,24 +33,7 @@ from everybyte.rules.tensor_parallel import Cut, stages_of
 
 NAME = "sglang"
 CACHES = ("bf16", "fp16", "fp8", "nvfp4")
-ACTIVATIONS = f"{FRACTION}: 1.5 MiB a token of a chunk is what SGLang itself reckons with; nothing is allocated ahead"
-GRAPHS = f"{FRACTION}: 2 MiB a sequence of the largest captured batch is what SGLang itself reckons with"
 ABSORBED = "sglang models/deepseek_v2.py post_load_weights: w_kc and w_vc, 16-bit copies of kv_b_proj beside it"
-
-
-class Stage(NamedTuple):
-    """One rank of a pipeline stage."""
-
-    weights: tuple[Line, ...]
-    prices: Prices
-    costs: Costs
-    budget: Budget | None
-    pool: Pool | None
-
-    @property
-    def loaded(self) -> int:
-        """Bytes of weights."""
-        return sum(line.bytes for line in self.weights)
 
 
 class Budget(NamedTuple):
@@ -67,6 +52,37 @@ class Budget(NamedTuple):
         return self.after - self.kept
 
 
+class Stage(NamedTuple):
+    """One rank of a pipeline stage."""
+
+    network: Network
+    weights: tuple[Line, ...]
+    prices: Prices
+    costs: Costs
+    budget: Budget | None
+    pool: Pool | None
+
+    @property
+    def loaded(self) -> int:
+        """Bytes of weights."""
+        return sum(line.bytes for line in self.weights)
+
+
+class Server(NamedTuple):
+    """What all stages of a server have in common."""
+
+    settings: Settings
+    setup: Setup
+    kind: Format
+    reserve: Reserve
+    graphs: int
+    """Largest captured batch, 0 for none."""
+    device: Device
+    known: dict[str, int]
+    beside: tuple[Line, ...]
+    """Communicators."""
+
+
 def account(job: Job, network: Network, device: Device) -> Account:
     """The account of one replica of a server; its ranks are alike but for pipeline stages."""
     assert job.serve is not None
@@ -76,31 +92,30 @@ def account(job: Job, network: Network, device: Device) -> Account:
     setup = setup_of(serve, network, choices)
     kind = kv_format(serve, setup.weights if setup.weights.bits <= 16 else BF16, CACHES, NAME, choices)
     reserve = reserve_of(serve, settings, network, device, known, extra, choices)
-    beside = serving_lines(job, device, settings.tp, settings.pp)
-    stages = [_stage(part, setup, settings, kind, device, reserve, known, beside) for part in stages_of(network, settings.pp)]
-    worst = min(stages, key=lambda stage: stage.pool.tokens if stage.pool is not None else 0)
     sizes = captured(serve)
     graphs = reserve.graphs if sizes is None else max(sizes, default=0)
+    server = Server(settings, setup, kind, reserve, graphs, device, known, serving_lines(job, device, settings.tp, settings.pp))
+    stages = [_stage(part, server) for part in stages_of(network, settings.pp)]
+    worst = min(stages, key=lambda stage: stage.pool.tokens if stage.pool is not None else 0)
+    label = f"tp{settings.tp}" if settings.tp > 1 else "gpu 0"
     ranks = tuple(
-        Rank(Holding(_phases(stage, reserve, graphs, settings, device)), f"pp{i}" if settings.pp > 1 else f"tp{settings.tp}", settings.tp, i, beside)
-        for i, stage in enumerate(stages)
+        Rank(Holding(_phases(stage, server)), f"pp{i} {label}" if settings.pp > 1 else label, settings.tp, i, server.beside) for i, stage in enumerate(stages)
     )  # fmt: skip
     _assume(settings, worst, known, choices)
     extra.tell(choices, NAME)
-    return Account(ranks, choices, figures=_figures(worst, settings, reserve, graphs, known), refusals=_refusals(worst, settings, reserve, serve))
+    figures = _figures(worst, server) | ceiling_figures(network, setup, settings.cut, device.name, worst.prices, settings.context, settings.running)
+    return Account(ranks, choices, figures=figures, refusals=_refusals(worst, server, serve))
 
 
-def _stage(
-    network: Network, setup: Setup, s: Settings, kind: Format, device: Device, reserve: Reserve, known: dict[str, int], beside: tuple[Line, ...]
-) -> Stage:
+def _stage(network: Network, server: Server) -> Stage:
     """Weights, prices and pools of one rank."""
-    weights = (*weight_lines(network, setup, s.cut), *_absorbed(network, s.cut))
-    found = prices(layer_caches(network, s.cut, kind, priced=priced))
+    s, known = server.settings, server.known
+    weights = (*weight_lines(network, server.setup, s.cut), *_absorbed(network, s.cut), *slot_lines(network, server.setup, s.cut, s.lora))
+    found = prices(layer_caches(network, s.cut, server.kind, s.state_bytes, priced))
     since = TWO_POOLS.get(network.family)
     two = since is not None and s.version >= since and found.windowed > 0
     costs = costs_of(found, two_pools=two, share=s.share, page=s.page)
-    loaded = known.get("weights", sum(line.bytes for line in weights))
-    budget = _budget(loaded, device, reserve, known, sum(line.bytes for line in beside))
+    budget = _budget(known.get("weights", sum(line.bytes for line in weights)), server)
     pool = None
     if "kv.pool" in known:
         pool = pool_from_bytes(known["kv.pool"], costs, s.slots, s.most)
@@ -108,15 +123,17 @@ def _stage(
         pool = pool_of(budget.rest, costs, s.slots, s.most)
     elif s.most is not None:
         pool = pool_of(ceil_div(s.most * costs.cell.numerator, costs.cell.denominator) if costs.cell else 0, costs, s.slots, s.most)
-    return Stage(weights, found, costs, budget, pool)
+    return Stage(network, weights, found, costs, budget, pool)
 
 
-def _budget(loaded: int, device: Device, reserve: Reserve, known: dict[str, int], beside: int) -> Budget | None:
-    """None where the device is not known. `beside`: bytes of communicators, made before weights are loaded."""
-    before = known.get("free_before_load") or (device.capacity - context(device.compute_capability)[0] - beside if device.capacity else 0)
+def _budget(loaded: int, server: Server) -> Budget | None:
+    """None where the device is not known. Communicators are made before weights are loaded."""
+    device, known = server.device, server.known
+    outside = context(device.compute_capability)[0] + sum(line.bytes for line in server.beside)
+    before = known.get("free_before_load") or (device.capacity - outside if device.capacity else 0)
     if not before:
         return None
-    return Budget(before, known.get("free_after_weights", before - loaded), round(before * (1 - reserve.fraction)))
+    return Budget(before, known.get("free_after_weights", before - loaded), round(before * (1 - server.reserve.fraction)))
 
 
 @lru_cache(maxsize=256)
@@ -133,63 +150,40 @@ def _absorbed(network: Network, cut: Cut) -> tuple[Line, ...]:
     return tuple(lines)
 
 
-def _phases(stage: Stage, reserve: Reserve, graphs: int, s: Settings, device: Device) -> tuple[tuple[Phase, tuple[Line, ...]], ...]:
+def _phases(stage: Stage, server: Server) -> tuple[tuple[Phase, tuple[Line, ...]], ...]:
     """Rows of loading, capture and serving."""
-    always = (*stage.weights, workspace_line(device.compute_capability, 1))
+    s, reserve = server.settings, server.reserve
+    always = (*stage.weights, workspace_line(server.device.compute_capability, 1))
     found: list[tuple[Phase, tuple[Line, ...]]] = [("load", stage.weights)]
+    work = work_lines(stage.network, s.cut, reserve.chunk // s.groups, _requests(stage, s, server.graphs))
     if stage.pool is None:
-        return (*found, ("prefill", (*always, _activations(reserve))))
-    pools = tuple(_pool_lines(stage, s))
-    captured_lines = (_graphs(graphs),) if graphs else ()
-    return (*found, ("capture", (*always, *pools, *captured_lines)), ("prefill", (*always, *pools, *captured_lines, _activations(reserve))))
+        return (*found, ("prefill", (*always, *work)))
+    held = [*always, *pool_lines(stage.pool, stage.costs, s.running, s.context), *draft_lines(stage.network, server.setup, stage.pool.tokens, s)]
+    graphs = graph_line(stage.network, s.cut, server.graphs, speculative=bool(s.speculative))
+    if graphs is not None:
+        held.append(graphs)
+        found.append(("capture", tuple(held)))
+    return (*found, ("prefill", (*held, *work)), ("decode", tuple(held)))
 
 
-def _pool_lines(stage: Stage, s: Settings) -> list[Line]:
-    pool, costs = stage.pool, stage.costs
-    assert pool is not None
-    lines = []
-    if pool.bytes > pool.windowed_bytes:
-        each = round(costs.full)
-        lines.append(
-            Line(
-                "kv_cache/tokens",
-                "kv_cache",
-                (pool.tokens + pool.page) * each,
-                plain("(tokens + page)·token", tokens=pool.tokens, page=pool.page, token=each),
-                SOURCE,
-            )
-        )
-    if pool.windowed_bytes:
-        each = round(costs.windowed)
-        text = plain("(swa_tokens + page)·token", swa_tokens=pool.windowed, page=pool.page, token=each)
-        lines.append(Line("kv_cache/windows", "kv_cache", (pool.windowed + pool.page) * each, text, SOURCE))
-    if pool.state_bytes:
-        lines.append(Line("state/slots", "state", pool.state_bytes, plain("(slots + 1)·state", slots=pool.slots, state=costs.state), STATES))
-    return lines
+def _requests(stage: Stage, s: Settings, graphs: int) -> int:
+    """Sequences whose logits are worked out at once: those that run, as far as the pool holds them."""
+    return min(requests_of(stage.pool.tokens, s.running, s.context) if stage.pool is not None else s.running or 1, max(graphs, 256))
 
 
-def _activations(reserve: Reserve) -> Line:
-    size = max(reserve.chunk, 2048) * 3 * MiB // 2
-    text = plain("1572864·chunk", chunk=max(reserve.chunk, 2048))
-    return Line("activation/chunk", "activation", size, text, ACTIVATIONS, "assumed", size // 8, 2 * size)
-
-
-def _graphs(largest: int) -> Line:
-    size = 2 * MiB * largest
-    return Line("graphs/decode", "graph_pool", size, plain("2097152·batch", batch=largest), GRAPHS, "assumed", size // 4, 4 * size)
-
-
-def _figures(stage: Stage, s: Settings, reserve: Reserve, graphs: int, known: dict[str, int]) -> dict[str, int]:
+def _figures(stage: Stage, server: Server) -> dict[str, Any]:
     """Figures by the contract's names."""
-    figures = {"weights": stage.loaded, "kv.bytes_per_token": stage.prices.token, "kv.block_size": s.page}
-    figures["activation_peak"] = _activations(reserve).bytes
-    if graphs:
-        figures["cuda_graphs"] = _graphs(graphs).bytes
+    s = server.settings
+    figures: dict[str, Any] = {"weights": stage.loaded, "kv.bytes_per_token": stage.prices.token, "kv.block_size": s.page}
+    work = work_lines(stage.network, s.cut, server.reserve.chunk // s.groups, _requests(stage, s, server.graphs))
+    figures["activation_peak"] = sum(line.bytes for line in work)
+    graphs = graph_line(stage.network, s.cut, server.graphs, speculative=bool(s.speculative))
+    if graphs is not None:
+        figures["cuda_graphs"] = graphs.bytes
     pool = stage.pool
     if pool is None:
         return figures
-    figures |= {"kv.pool": pool.bytes, "kv.tokens": pool.tokens, "kv.blocks": pool.tokens // pool.page}
-    figures["kv.concurrency"] = _concurrency(pool.tokens, s.context)
+    figures |= {"kv.pool": pool.bytes, "kv.tokens": pool.tokens, "kv.blocks": pool.tokens // pool.page, "kv.concurrency": pool.tokens / s.context}
     if pool.windowed_bytes:
         figures["kv.swa_bytes"] = pool.windowed_bytes
     if pool.state_bytes:
@@ -197,14 +191,9 @@ def _figures(stage: Stage, s: Settings, reserve: Reserve, graphs: int, known: di
     return figures
 
 
-def _concurrency(tokens: int, length: int) -> int:
-    """Sequences of the full context that are in the pool at once."""
-    return tokens // length
-
-
-def _refusals(stage: Stage, s: Settings, reserve: Reserve, serve: Serve) -> tuple[str, ...]:
+def _refusals(stage: Stage, server: Server, serve: Serve) -> tuple[str, ...]:
     """What SGLang says at the start, or what it could never serve."""
-    pool, budget = stage.pool, stage.budget
+    pool, budget, s = stage.pool, stage.budget, server.settings
     if pool is None:
         return ()
     if pool.tokens <= 0:
@@ -213,7 +202,7 @@ def _refusals(stage: Stage, s: Settings, reserve: Reserve, serve: Serve) -> tupl
         needed = 1 - budget.after / budget.before
         if needed >= 1:
             return (f"weights of {stage.loaded / GiB:,.2f} GiB are more than the device has free: no mem_fraction_static works",)
-        return (f"SGLang refuses: not enough memory for one token; mem_fraction_static {reserve.fraction:.3f} must be above {needed:.3f}",)
+        return (f"SGLang refuses: not enough memory for one token; mem_fraction_static {server.reserve.fraction:.3f} must be above {needed:.3f}",)
     if serve.context is not None and s.context > pool.tokens:
         return (f"the pool holds {pool.tokens:,} tokens, fewer than one sequence of serve.context {s.context:,}: longer requests are refused",)
     return ()
@@ -223,6 +212,6 @@ def _assume(s: Settings, stage: Stage, known: dict[str, int], choices: Choices) 
     if stage.budget is not None and "free_before_load" not in known:
         choices.assume("what is free before loading: the device less a CUDA context and NCCL's buffers; no other process is on it")
     if s.speculative and s.speculative != "ngram":
-        choices.assume(f"{s.speculative}: weights and cache of the draft come out of what the fraction keeps; they are not in the rows")
+        choices.assume("weights and cache of the draft model come out of what the static fraction keeps: one layer like the model's last, unless it says more")
     if s.pp > 1:
         choices.assume("layers are dealt out evenly over pipeline stages")

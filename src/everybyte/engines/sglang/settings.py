@@ -10,11 +10,12 @@ from everybyte.basics.record import Record
 from everybyte.basics.units import MiB
 from everybyte.engines.sglang.fraction import NEWEST, SOURCE, Asked, Reserve, resolve
 from everybyte.engines.sglang.pool import PAGES, Slots
-from everybyte.job import Job, Serve
+from everybyte.job import Job, Serve, ServeLora
 from everybyte.layers.network import Network
 from everybyte.rules.account import Device
 from everybyte.rules.cache import stores
 from everybyte.rules.choices import Choices
+from everybyte.rules.lora_slots import Slots as Adapters
 from everybyte.rules.overhead import context
 from everybyte.rules.serve_settings import Extra, captured, mesh_of, release
 from everybyte.rules.tensor_parallel import Cut, refuse_odd
@@ -45,6 +46,11 @@ class Settings(Record, frozen=True):
     speculative: str
     chunk: int | None
     cut: Cut
+    draft_layers: int = 0
+    """Layers of the draft model, 0 for none."""
+    lora: Adapters | None = None
+    state_bytes: int = 0
+    """Bytes of a number of recurrent states, 0: fp32 as the layers declare them."""
 
 
 def settings_of(job: Job, network: Network, extra: Extra, choices: Choices) -> Settings:
@@ -84,8 +90,19 @@ def settings_of(job: Job, network: Network, extra: Extra, choices: Choices) -> S
         slots = Slots(slots.asked // groups, slots.running, slots.ratio, slots.drafts)
     return Settings(
         version, tp, pp, ep, groups, context, page, running, extra.count("max_total_tokens"), slots, Fraction(str(share)) if share else Fraction(4, 5),
-        SPECULATIVE.get(method, method), serve.batched_tokens, cut,
+        SPECULATIVE.get(method, method), serve.batched_tokens, cut, 0 if method in ("", "ngram") else extra.count("draft_layers") or 1,
+        _lora(serve, extra), 2 if str(extra.get("mamba_ssm_dtype")) == "bfloat16" else 0,
     )  # fmt: skip
+
+
+def _lora(serve: Serve, extra: Extra) -> Adapters | None:
+    """--max-loras-per-batch (8) slots of --max-lora-rank."""
+    asked = serve.lora
+    if not asked and not extra.flag("enable_lora"):
+        return None
+    rank, count, targets = (asked.rank, asked.count, asked.targets) if isinstance(asked, ServeLora) else (None, None, None)
+    count = count or extra.count("max_loras_per_batch") or 8
+    return Adapters(count, rank or extra.count("max_lora_rank") or 16, targets or ())
 
 
 def reserve_of(serve: Serve, s: Settings, network: Network, device: Device, known: dict[str, int], extra: Extra, choices: Choices) -> Reserve:

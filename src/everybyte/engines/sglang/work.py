@@ -1,0 +1,72 @@
+"""What SGLang needs beside weights and pools: the tensors of the largest prefill, and captured CUDA graphs."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from everybyte.basics.units import KiB, MiB, ceil_div
+from everybyte.engines.sglang.fraction import decode_sizes
+from everybyte.engines.sglang.settings import Settings
+from everybyte.layers.network import Network
+from everybyte.layers.setup import Setup
+from everybyte.ledger.build import Line, plain
+from everybyte.models.widths import widths_of
+from everybyte.rules.cache import Format
+from everybyte.rules.paged import layer_caches, prices
+from everybyte.rules.static import weight_lines
+from everybyte.rules.tensor_parallel import Cut
+
+FORWARD = (
+    "sglang models/llama.py, layers/activation.py SiluAndMul: gate and up joined and their product beside four hidden states (caller, normalised, residual, "
+    "result) of a chunk"
+)
+EXPERTS = "sglang layers/moe/fused_moe_triton/fused_moe.py: intermediate_cache1, 2 and 3 for the tokens of all chosen experts"
+LOGITS = "sglang layers/logits_processor.py, sampler.py: 16-bit logits of the last tokens, a copy in fp32 and probabilities"
+GRAPHS = (
+    "sglang model_executor/cuda_graph_runner.py: one graph of the whole step for each captured batch. Learnt from vLLM's whole graphs: 0.19 MiB of driver "
+    "memory for a layer and graph, twice that with experts; one shared pool of tensors, as large as the largest batch needs"
+)
+DRAFT = "sglang speculative/eagle_worker.py: the draft's pool has as many tokens as the target's"
+EACH = 195 * KiB
+
+
+def work_lines(network: Network, cut: Cut, chunk: int, running: int) -> tuple[Line, ...]:
+    """Rows of the highest instant of a prefill of `chunk` tokens."""
+    widths, hidden = widths_of(network), network.hidden
+    dense = ceil_div(max(widths.ffn, default=0), cut.dense)
+    text = plain("2·n·(4·h + 3·f)", n=chunk, h=hidden, f=dense)
+    lines = [Line("activation/forward", "activation", 2 * chunk * (4 * hidden + 3 * dense), text, FORWARD, "formula")]
+    if network.experts:
+        wide, most = ceil_div(max(widths.expert_ffn, default=0), cut.expert_width), network.top_k
+        text = plain("2·n·k·(3·f + h)", n=chunk, k=most, f=wide, h=hidden)
+        lines.append(Line("activation/experts", "activation", 2 * chunk * most * (3 * wide + hidden), text, EXPERTS, "formula"))
+    rows = min(running, chunk)
+    lines.append(Line("activation/logits", "activation", 10 * rows * network.vocab, plain("10·R·V", R=rows, V=network.vocab), LOGITS, "formula"))
+    return tuple(lines)
+
+
+def draft_lines(network: Network, setup: Setup, tokens: int, s: Settings) -> tuple[Line, ...]:
+    """Weights and cache of a draft model of the main model's kind: each of its layers like the last of the main one, and a cell of the cache for every
+    token of the pool (eagle_worker.py; the draft shares embedding and head)."""
+    if not s.draft_layers or not network.runs:
+        return ()
+    last = network.runs[-1]
+    one = replace(network, runs=(replace(last, count=1),), stem=None, tail=None, head=None, towers=())
+    weights = s.draft_layers * sum(line.bytes for line in weight_lines(one, setup, s.cut))
+    token = s.draft_layers * prices(layer_caches(one, s.cut, Format(setup.weights))).token
+    return (
+        Line("draft/weights", "parameter", weights, plain("draft", draft=weights), DRAFT, "assumed", weights // 2, 2 * weights),
+        Line("draft/cache", "kv_cache", tokens * token, plain("tokens·token", tokens=tokens, token=token), DRAFT, "assumed"),
+    )
+
+
+def graph_line(network: Network, cut: Cut, largest: int, *, speculative: bool) -> Line | None:
+    """Graphs of decoding; None where nothing is captured."""
+    if not largest:
+        return None
+    sizes = len(decode_sizes(largest, speculative=speculative))
+    layers = network.layers * (2 if network.experts else 1)
+    pool = 2 * largest * (4 * network.hidden + 3 * ceil_div(max(widths_of(network).ffn, default=0), cut.dense)) + 4 * largest * network.vocab
+    size = EACH * layers * sizes + pool
+    text = plain("e·L·graphs + pool", e=EACH, L=layers, graphs=sizes, pool=pool)
+    return Line("graphs/decode", "graph_pool", size, text, GRAPHS, "calibrated", size // 3, 3 * size + 512 * MiB)
