@@ -21,8 +21,8 @@ from everybyte.job import Job, read_job
 def command(job: str, key: str, unit: str, as_json: bool) -> int:
     """The largest value of a setting of JOB that fits, and what stops the next one.
 
-    KEY is micro_batch, seq_len, context, sequences, adapter.rank ... or a whole key path. Of a server, weights is the widest format that fits, context is the longest that the cache
-    holds, sequences how many of them at once, -gpus the fewest GPUs that share its weights.
+    KEY is micro_batch, seq_len, context, sequences, adapter.rank ... or a whole key path. Of a server, weights is the widest format that fits,
+    context the longest that the cache holds, sequences how many of them at once, -gpus the fewest GPUs that share its weights.
 
     \b
     everybyte fit job.yaml --grow micro_batch
@@ -31,10 +31,11 @@ def command(job: str, key: str, unit: str, as_json: bool) -> int:
     everybyte fit serve.yaml --grow memory_fraction
     everybyte fit job.yaml --grow -gpus
     """  # noqa: D301  # \\b is click's mark for lines that stay as they are
+    from everybyte.plan.formats import KEYS
     from everybyte.plan.keys import SHARE, resolve_key
 
     read = read_job(job)
-    if key in ("weights", "serve.weights", "serve.weights.format"):
+    if key in KEYS:
         return _fit_format(read, unit, as_json=as_json)
     if resolve_key(read, key.removeprefix("-")) == SHARE:
         return _share(read, key, as_json=as_json)

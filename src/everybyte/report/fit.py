@@ -47,7 +47,7 @@ def _declined(trial: FormatTrial, unit: str) -> str:
         return f"{trial.format} is refused: {trial.refused}"
     weights = f" with {short_size(trial.weights, unit)} of weights" if trial.weights is not None else ""
     short = f" by {short_size(trial.short_by, unit)}" if trial.short_by is not None and trial.short_by > 0 else ""
-    return f"{trial.format}{weights} does not fit{short}"
+    return f"{trial.format}{weights} does not fit{short}" + (f": {trial.reason}" if trial.reason else "")
 
 
 def _show_needed(console: Console, answer: Answer | None, unit: str) -> None:
