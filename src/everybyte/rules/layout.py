@@ -34,8 +34,15 @@ class Layout(Record, frozen=True):
 
     by_unit: ClassVar[bool] = False
     """Layers are gathered and shared one by one: the first and the last of a run have other neighbours than the rest."""
+    by_piece: ClassVar[bool] = True
+    """Each block has rows of weights, states and gradients of its own, equal blocks equal ones."""
     leaves: ClassVar[bool] = False
     """Whether `left` may have rows."""
+
+    @property
+    def tells_apart(self) -> bool:
+        """Whether it knows some pieces of the network by their labels."""
+        return False
 
     def local(self, whole: tuple[Group, ...], setup: Setup) -> tuple[Group, ...]:
         """The parameters as they lie on this rank; all rows of weights, gradients and states follow from that."""

@@ -263,10 +263,15 @@ class OptimizerPlan(Record, frozen=True):
         """A fused step reads the number of steps from the device (torch/optim/adamw.py _init_group)."""
         return self.impl == "fused" and self.of(name).fused and self.name not in ("sgd", "sgd-momentum")
 
+    @property
+    def in_place(self) -> bool:
+        """Whether one kernel steps everything where it lies."""
+        return self.impl == "fused" and self.rule.fused
+
     def temporary(self, total: int, tensors: Sequence[Tensor]) -> Temporary:
         """Temporaries of a step over `total` bytes of trained tensors; `tensors` in the order of the step, equal ones at most twice in a row."""
         found = self.rule
-        if (self.impl == "fused" and found.fused) or not tensors:
+        if self.in_place or not tensors:
             return Temporary(0)
         if self.impl == "foreach" and found.foreach is not None and not self.in_backward:
             return _multi_tensor(found, total, max(tensors, key=lambda t: t.nbytes))

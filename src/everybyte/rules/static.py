@@ -145,6 +145,9 @@ class Trained(NamedTuple):
     """The tensors in the order of the step; a run of equal layers stands for itself twice."""
 
 
+NOTHING_TRAINED = Trained(0, 0, 0, 0, ())
+
+
 @lru_cache(maxsize=256)
 def trained(network: Network, setup: Setup, gradient: DType | None, stepped: DType | None, share: Share) -> Trained:
     """Totals over the trained parameters. `stepped`: type of the tensors that the optimizer steps (a master copy), None for the weights' own."""

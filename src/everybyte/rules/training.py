@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from everybyte.basics.record import Record
 from everybyte.layers.network import Network
@@ -11,10 +14,12 @@ from everybyte.ledger.build import Line, build, plain
 from everybyte.ledger.entry import Phase
 from everybyte.ledger.ledger import Ledger
 from everybyte.rules.adapted import adapted, one_block
+from everybyte.rules.alike import apart, numbered
 from everybyte.rules.companion import Companion
 from everybyte.rules.layout import WHOLE, Layout
 from everybyte.rules.overhead import workspace_line
 from everybyte.rules.recipe import Recipe
+from everybyte.rules.static import NOTHING_TRAINED
 from everybyte.rules.step import Course, Waiting
 
 IN_BACKWARD = "optimizer in backward: each tensor is stepped when its gradient is there (Tensor.register_post_accumulate_grad_hook)"
@@ -82,7 +87,7 @@ class Training(Record, frozen=True):
     def step_temporaries(self) -> list[Line]:
         """What the optimizer's step makes for a moment."""
         recipe = self.recipe
-        total = self.layout.trained(self.network, recipe.setup, recipe.gradient, recipe.stepped)
+        total = NOTHING_TRAINED if recipe.optimizer.in_place else self.layout.trained(self.network, recipe.setup, recipe.gradient, recipe.stepped)
         made = recipe.optimizer.temporary(total.weight_bytes, total.order)
         text = plain(made.formula, **made.symbols)
         own = Line("temporaries/optimizer", "temporary", made.nbytes, text, f"{recipe.optimizer.rule.citation}; {FOREACH}", "formula")
@@ -117,23 +122,64 @@ class Training(Record, frozen=True):
 
     def totals(self) -> dict[Phase, int]:
         """Bytes of each phase without writing rows."""
-        static = sum(line.bytes for line in self.static())
-        gradients = sum(line.bytes for line in self.gradients())
-        always = sum(line.bytes for line in self.accumulated())
-        outliving = self.course.outliving_bytes()
-        found: dict[Phase, int] = {phase: static + always + summit.bytes for phase, summit in self.course.summits().items()}
+        own = self.alike
+        held, course = held_by(own.network, own.recipe.timeless, own.layout), own.course
+        beside = workspace_line(self.compute_capability, self.recipe.handles).bytes + sum(line.bytes for line in (*own.inputs(), *self.extra))
+        static = held.static + beside + sum(line.bytes for companion in self.companions for line in companion.weights())
+        outliving = course.outliving_bytes()
+        found: dict[Phase, int] = {phase: static + held.accumulated + summit.bytes for phase, summit in course.summits().items()}
         found["forward"] += outliving
         if self.companions:
-            found["eval"] = static + always + self.beside_pass(self.highest_pass())
-        found["optimizer"] = static + outliving + gradients + sum(line.bytes for line in self.step_temporaries())
-        found["between_steps"] = static + outliving + (gradients if self.recipe.gradients_between else 0)
+            found["eval"] = static + held.accumulated + self.beside_pass(self.highest_pass())
+        found["optimizer"] = static + outliving + held.gradients + held.temporaries
+        found["between_steps"] = static + outliving + (held.gradients if self.recipe.gradients_between else 0)
         return found
+
+    @property
+    def alike(self) -> Training:
+        """The same step on the network that stands for all which are alike."""
+        if self.recipe.recompute.every > 1 or self.layout.tells_apart:
+            return self
+        network, pieces = numbered(self.network)
+        names = {piece.label: piece.other for piece in pieces}
+        return replace(self, network=network, waiting=tuple((names[label], count) for label, count in self.waiting))
 
     def script(self) -> Iterable[tuple[int, int]]:
         """The allocations of loading and two steps in program order."""
         from everybyte.rules.events import script
 
         return script(self.layout.writer(self))
+
+
+class Held(NamedTuple):
+    """Bytes that a step holds whatever its batch is."""
+
+    static: int
+    gradients: int
+    accumulated: int
+    """Gradients that live through forward and backward."""
+    temporaries: int
+    """What the optimizer's step makes for a moment."""
+
+
+@lru_cache(maxsize=16384)
+def held_by(network: Network, recipe: Recipe, layout: Layout) -> Held:
+    """The sums of the rows; block by block where each block has rows of its own."""
+    temporaries = sum(line.bytes for line in Training(network, recipe, "", layout=layout).step_temporaries())
+    if layout.by_piece and not layout.tells_apart and recipe.gradients_live != "never":
+        sums = [(copies, _held(piece, recipe, layout)) for piece, copies in apart(network)]
+        static, gradients, accumulated = (sum(copies * found[place] for copies, found in sums) for place in range(3))
+    else:
+        static, gradients, accumulated = _held(network, recipe, layout)
+    return Held(static, gradients, accumulated, temporaries)
+
+
+@lru_cache(maxsize=16384)
+def _held(network: Network, recipe: Recipe, layout: Layout) -> tuple[int, int, int]:
+    training = Training(network, recipe, "", layout=layout)
+    static = (*layout.weights(network, recipe), *layout.states(network, recipe), *layout.buffers(network, recipe))
+    static_bytes, gradients, accumulated = (sum(line.bytes for line in lines) for lines in (static, training.gradients(), training.accumulated()))
+    return static_bytes, gradients, accumulated
 
 
 @lru_cache(maxsize=1024)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Setup
@@ -30,6 +30,8 @@ NORM_BYTES = 8
 
 class Zero(Layout, frozen=True):
     """What all stages have in common."""
+
+    by_piece: ClassVar[bool] = False
 
     settings: ZeroSettings
 

@@ -137,7 +137,7 @@ class MegatronLayout(Layout, frozen=True):
             held += (setup.weights.block_bytes + self.gradient.block_bytes) * padding_of(self, network, setup)
         else:
             single, pieces = once(network)
-            copies = {piece.single: piece.copies for piece in pieces}
+            copies = {piece.other: piece.copies for piece in pieces}
             held += sum(copies[group.part] * weight_bytes(group, setup) for group in groups(single, setup, WHOLE))
         held += sum(line.bytes for line in self.states(network, recipe)) if self.deals else _bytes(self, network, setup, self._states)
         return held, held + _bytes(self, network, setup, self._wide_gradients)
@@ -314,7 +314,7 @@ def portions(network: Network, setup: Setup, widths: Widths, *, experts_apart: b
 def _bytes(layout: MegatronLayout, network: Network, setup: Setup, kinds: tuple[Held, ...]) -> int:
     """The sum of `_lines`."""
     single, pieces = once(network)
-    copies = {piece.single: piece.copies for piece in pieces}
+    copies = {piece.other: piece.copies for piece in pieces}
     return sum([
         layout.size(portion, copies[portion.group.part], is_shared=kind.is_shared)
         for kind in kinds for portion in portions(single, setup, kind.widths, experts_apart=kind.is_shared)

@@ -33,6 +33,11 @@ class StageShards(RowShards, frozen=True):
     shared: tuple[str, ...] = ()
     """Pieces of the network whose gradients are not whole while the rank keeps most."""
 
+    @property
+    def tells_apart(self) -> bool:
+        """By their labels, those whose gradients are shared."""
+        return bool(self.shared)
+
     def whole(self, part: str) -> bool:
         """Whether gradients of a piece stay whole from one micro-batch to the next."""
         return self.unsharded and part not in self.shared
