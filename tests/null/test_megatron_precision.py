@@ -51,3 +51,17 @@ def test_fp8_weights_without_transposes_take_one_byte() -> None:
     gathered = resting("megatron", "fp8", "fp32", **{"fp8-param-gather": True})
     assert gathered - resting("megatron", "fp8", "fp32", **{"fp8-param-gather": True, "disable-parameter-transpose-cache": True}) == LINEAR
     assert resting("megatron", "fp8", "fp32") - gathered == 2 * LINEAR
+
+
+def test_ms_swift_has_defaults_of_its_own() -> None:
+    """Its data loader makes no attention mask and its mixtures exchange tokens all-to-all, where Megatron-LM's own defaults make one and gather all."""
+    mixture = SHAPE | {"experts": 8, "top_k": 2, "moe_ffn": 1024}
+
+    def peak(shape: dict[str, Any], **extra: Any) -> int:
+        train = {"framework": "megatron", "micro_batch": 1, "seq_len": 4096, "grad_accum": 4, "dropout": 0.0, "extra": extra}
+        return headline({"model": {"shape": shape}, "hardware": {"gpu": "H100-SXM5-80GB", "gpus": 2}, "train": train})["peak.allocated"]
+
+    same = {"no-rope-fusion": True, "no-create-attention-mask-in-dataloader": True}
+    assert peak(SHAPE, **{"no-rope-fusion": True}) - peak(SHAPE, **same) == 4096**2
+    assert peak(SHAPE, framework="ms-swift") == peak(SHAPE, **same)
+    assert peak(mixture, framework="ms-swift") == peak(mixture, **same, **{"moe-token-dispatcher-type": "alltoall"})

@@ -30,24 +30,24 @@ def is_swift(extra: Mapping[str, Any]) -> bool:
 
 def style_of(train: Train, extra: Mapping[str, Any], capability: str, found: Versions, choices: Choices) -> Style:
     """The implementations that run. Raises BadInput or Unsupported with the key's path."""
-    nemo = train.framework == "nemo"
+    nemo, swift = train.framework == "nemo", is_swift(extra)
     origin = default_of("Megatron-Bridge" if nemo else "Megatron-LM")
     te = choices.pick("train.extra.transformer-impl", extra.get("transformer-impl"), "transformer_engine", origin) != "local"
     rate = choices.pick("train.dropout", train.dropout, 0.0 if nemo else 0.1, origin)
     fused = bool(extra.get("cross-entropy-loss-fusion"))
     return Style(
         te=te, attention=attention_kernel(train, extra, capability, te=te, drops=rate > 0), dropout=rate > 0,
-        rope_fused=te and bool(extra.get("apply-rope-fusion", not extra.get("no-rope-fusion") and not is_swift(extra))),
+        rope_fused=te and bool(extra.get("apply-rope-fusion", not extra.get("no-rope-fusion") and not swift)),
         rotary=_share(extra), qk_norm=bool(extra.get("qk-layernorm")),
         glu_fused=not extra.get("no-bias-swiglu-fusion"), relu_fused=bool(extra.get("use-fused-weighted-squared-relu")),
         wgrad_fused=not extra.get("no-gradient-accumulation-fusion"), deterministic=bool(extra.get("deterministic-mode")) and found.adds_by_index,
         permute_fused=bool(extra.get("moe-permute-fusion")),
-        dispatcher=cast("Dispatcher", _word(extra, "moe-token-dispatcher-type", DISPATCHERS, "alltoall" if nemo else "allgather")),
+        dispatcher=cast("Dispatcher", _word(extra, "moe-token-dispatcher-type", DISPATCHERS, "alltoall" if nemo or swift else "allgather")),
         parked=parked_of(train, extra), capacity=_capacity(extra),
         pads_experts=bool(extra.get("moe-pad-expert-input-to-capacity")), forces_balance=bool(extra.get("moe-router-force-load-balancing")),
         late_weights=not found.weighs_early, fp8=train.precision == "fp8", recompute=modules_of(train, choices),
         cross_entropy=cast("CrossEntropy", _word(extra, "cross-entropy-fusion-impl", FUSIONS, "native")) if fused else "eager",
-        loads_mask=not extra.get("no-create-attention-mask-in-dataloader") and not nemo, binary_head=not extra.get("bert-no-binary-head"),
+        loads_mask=not extra.get("no-create-attention-mask-in-dataloader") and not (nemo or swift), binary_head=not extra.get("bert-no-binary-head"),
         mtp_repeated=bool(extra.get("mtp-use-repeated-layer")),
     )  # fmt: skip
 
