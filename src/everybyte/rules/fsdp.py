@@ -238,7 +238,7 @@ class RowShards(Sharded, frozen=True):
         """The unit until its backward is done, the buffer of the unit that backward needs next, the input of the last reduce-scatter until the next."""
         found: list[tuple[str, int]] = []
         ahead = self.neighbour(course, index, -1)
-        if ahead is not None and not self.stays(course, ahead):
+        if ahead is not None and not course.stays[ahead]:
             unit = self.unit(course, ahead)
             found.append(("gathered/next unit", self._buffer(unit.gathered)))
             if moment == "regather":

@@ -54,18 +54,27 @@ class Sharded(Layout, frozen=True):
         """The units, whole."""
         return unit_sizes(network, setup, self.units, self.packed_tensors, self.ignores_adapters)
 
+    def of_row(self, course: Course) -> list[UnitSize]:
+        """The units that run as the segments of a course; nothing for the root, which is counted apart."""
+        found = course.frame.units
+        if not found:
+            sizes = self.sizes(course.network, course.recipe.setup)
+            names = (self.units.of(segment.part) for segment in course.row)
+            found += [NOTHING if name == ROOT else sizes.get(name, NOTHING) for name in names]
+        return found
+
     def unit(self, course: Course, index: int) -> UnitSize:
-        """The unit that runs as segment `index`; nothing where it is the root, which is counted apart."""
-        name = self.units.of(course.row[index].part) if 0 <= index < len(course.row) else ROOT
-        return NOTHING if name == ROOT else self.sizes(course.network, course.recipe.setup).get(name, NOTHING)
+        """The unit that runs as segment `index`."""
+        return self.of_row(course)[index]
 
     def neighbour(self, course: Course, index: int, step: int) -> int | None:
         """The segment of the unit that comes before (-1) or behind (1) a copy of segment `index`, other than the root."""
         if course.row[index].copies > 1:
             return index
+        units = self.of_row(course)
         index += step
-        while 0 <= index < len(course.row):
-            if self.unit(course, index).gathered:
+        while 0 <= index < len(units):
+            if units[index].gathered:
                 return index
             index += step
         return None

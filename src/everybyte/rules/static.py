@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from math import prod
 from typing import NamedTuple, Protocol
 
@@ -130,8 +130,7 @@ def weight_lines(network: Network, setup: Setup, share: Share) -> tuple[Line, ..
 
 
 def _line(name: str, category: Category, size: int, text: Callable[[], Text], source: str, rounding: int) -> Line:
-    """A line whose text is written once."""
-    return Line(name, category, size, cache(text), f"{source}; rounding: {ALLOCATOR}" if rounding else source)
+    return Line(name, category, size, text, f"{source}; rounding: {ALLOCATOR}" if rounding else source)
 
 
 class Trained(NamedTuple):

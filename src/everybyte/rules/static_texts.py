@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
+from functools import lru_cache
 
 from everybyte.basics.dtypes import DType
 from everybyte.layers.setup import Packed
@@ -40,7 +41,8 @@ class _Sum:
         return with_rounding(times(copies, " + ".join(parts) or "0"), rounding, symbols)
 
 
-def weights_text(members: Sequence[Parameter], packed: Packed | None, copies: int, rounding: int, known: Known) -> Text:
+@lru_cache(maxsize=4096)
+def weights_text(members: tuple[Parameter, ...], packed: Packed | None, copies: int, rounding: int, known: Known) -> Text:
     """`32·2·(A·h + 2·K·h)`: copies, bytes a number, numbers; packed matrices by the rule of their format."""
     letters, found = Letters(known), _Sum()
     for p in members:
@@ -54,7 +56,8 @@ def weights_text(members: Sequence[Parameter], packed: Packed | None, copies: in
     return found.text(copies, rounding, letters.symbols)
 
 
-def gradients_text(members: Iterable[Parameter], kind: DType | None, copies: int, rounding: int, known: Known) -> Text:
+@lru_cache(maxsize=4096)
+def gradients_text(members: tuple[Parameter, ...], kind: DType | None, copies: int, rounding: int, known: Known) -> Text:
     """As weights, in the type of the gradients."""
     letters, found = Letters(known), _Sum()
     for p in members:
@@ -62,7 +65,8 @@ def gradients_text(members: Iterable[Parameter], kind: DType | None, copies: int
     return found.text(copies, rounding, letters.symbols)
 
 
-def states_text(members: Iterable[Parameter], plan: OptimizerPlan, copies: int, rounding: int, known: Known) -> Text:
+@lru_cache(maxsize=4096)
+def states_text(members: tuple[Parameter, ...], plan: OptimizerPlan, copies: int, rounding: int, known: Known) -> Text:
     """`32·2·4·(A·h + 2·K·h)`: the optimizer's rule over each tensor."""
     letters, found = Letters(known), _Sum()
     for p in members:

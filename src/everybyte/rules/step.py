@@ -26,6 +26,7 @@ from everybyte.models.count import Part, parts
 from everybyte.rules.layout import WHOLE, Layout, Moment
 from everybyte.rules.recipe import GradientsLive, Recipe, RecomputePlan
 from everybyte.rules.texts import group, storages_text
+from everybyte.rules.units import UnitSize
 
 AUTOGRAD = "operations of the layer in the order of its forward; what autograd keeps of each (pytorch tools/autograd/derivatives.yaml)"
 CATEGORY: dict[Role, Category] = {"activation": "activation", "temporary": "temporary", "autograd_detail": "autograd_detail", "gradient": "gradient"}
@@ -227,6 +228,8 @@ class Frame:
         self.gradients: list[int] = []
         self.stays: list[int] = []
         self.beside: dict[tuple[int, Moment], int] = {}
+        self.units: list[UnitSize] = []
+        """What is gathered for each segment, where a layout gathers units."""
 
 
 @lru_cache(maxsize=4096)
@@ -239,7 +242,7 @@ class Course:
 
     def __init__(self, network: Network, recipe: Recipe, layout: Layout = WHOLE, waiting: Waiting = ()) -> None:
         self.network, self.recipe, self.layout = network, recipe, layout
-        frame = _frame(network, recipe.timeless, layout)
+        self.frame = frame = _frame(network, recipe.timeless, layout)
         self.row = frame.row
         self.points = {"": point_of(recipe.batch)}
         for tower in network.towers:
