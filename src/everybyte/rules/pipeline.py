@@ -68,21 +68,21 @@ def flights(plan: Plan, rank: int) -> tuple[Flight, ...]:
 def outdone(plan: Plan, kinds: tuple[Hashable, ...]) -> tuple[bool, ...]:
     """Of each rank, whether another that holds the same (its kind is equal) has at least as much in flight whatever passes: it then needs as much
     memory at every moment, and the rank cannot be the only worst one."""
+    return covered(kinds, tuple(flights(plan, rank) for rank in range(len(kinds))))
+
+
+@lru_cache(maxsize=16384)
+def covered(kinds: tuple[Hashable, ...], in_flight: tuple[tuple[Flight, ...], ...]) -> tuple[bool, ...]:
+    """The same of ranks for which these passes count: each of a rank has one of the other above it."""
     found: list[bool] = []
     highest: dict[Hashable, list[int]] = {}
     for rank, kind in enumerate(kinds):
         others = highest.setdefault(kind, [])
-        is_outdone = any(_outdoes(plan, other, rank) for other in others)
-        found.append(is_outdone)
-        if not is_outdone:
+        is_covered = any(all(any(_covers(more, fewer) for more in in_flight[other]) for fewer in in_flight[rank]) for other in others)
+        found.append(is_covered)
+        if not is_covered:
             others.append(rank)
     return tuple(found)
-
-
-def _outdoes(plan: Plan, other: int, rank: int) -> bool:
-    """Whether for each pass of a rank the other one has a pass of the same kind with no fewer micro-batches of any chunk."""
-    above = flights(plan, other)
-    return all(any(_covers(more, fewer) for more in above) for fewer in flights(plan, rank))
 
 
 def _covers(more: Flight, fewer: Flight) -> bool:

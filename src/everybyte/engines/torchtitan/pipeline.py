@@ -14,7 +14,7 @@ from everybyte.layers.network import Network, Run
 from everybyte.layers.size import Batch, Point, Size
 from everybyte.ledger.build import Line, plain
 from everybyte.rules.fsdp import RowShards
-from everybyte.rules.pipeline import in_flight
+from everybyte.rules.pipeline import Flight, in_flight
 from everybyte.rules.recipe import Recipe
 from everybyte.rules.schedules import Plan
 from everybyte.rules.stages import Stage, weighted
@@ -62,6 +62,8 @@ class Share(Record, frozen=True):
     waiting: Waiting
     label: str
     stage: int
+    flight: Flight | None = None
+    """What is in flight while it needs most; None without a pipeline."""
     shared: tuple[str, ...] = ()
     """Pieces whose gradients are shared apart from those of the busiest stage."""
     received: int = 0
@@ -107,7 +109,7 @@ def share(network: Network, stage: Stage, plan: Plan) -> Share:
         network, runs=tuple(runs), stem=network.stem if stage.has_embedding else None, head=network.head if stage.has_head else None, tied=False,
     )  # fmt: skip
     received = plan.microbatches * (len(sends) + len(receives)) - sum(flight.counts[index] for index in receives)
-    return Share(own, tuple(waiting), f"pp{stage.index}", stage.index, tuple(shared), received)
+    return Share(own, tuple(waiting), f"pp{stage.index}", stage.index, flight, tuple(shared), received)
 
 
 def _piece(run: Run, layers: tuple[int, ...]) -> Run | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
@@ -24,9 +25,10 @@ from everybyte.rules.from_job import Defaults, batch_of, optimizer_of, refuse_of
 from everybyte.rules.layout import WHOLE
 from everybyte.rules.mesh import NODE, Mesh, mesh_of
 from everybyte.rules.nccl import beside_allocator
+from everybyte.rules.pipeline import covered
 from everybyte.rules.recipe import Recipe, RecomputePlan
 from everybyte.rules.schedules import plan_of
-from everybyte.rules.stages import stages_of
+from everybyte.rules.stages import kinds, stages_of
 from everybyte.rules.training import Training
 from everybyte.rules.units import Units
 
@@ -59,10 +61,10 @@ def account(job: Job, network: Network, device: Device) -> Account:
     layout = _layout(train, network, mesh, release, choices)
     rendered, found = rendition(network, form), []
     outside = beside_allocator(job, mesh, "torchtitan", device, experts=network.experts > 0) if mesh.gpus > 1 else ()
-    for part in _shares(train, rendered, mesh, release, choices):
+    for part, is_covered in _shares(train, rendered, mesh, release, choices):
         own = replace(layout, shared=part.shared) if part.shared else layout
         bill = Training(part.network, recipe, device.compute_capability, part.buffers(recipe.batch), own, part.waiting)
-        found.append(Rank(bill, part.label, mesh.gpus // mesh.pp, part.stage, outside))
+        found.append(Rank(bill, part.label, mesh.gpus // mesh.pp, part.stage, outside, is_covered=is_covered))
     total = WHOLE.trained(network, recipe.setup, None, None).numel
     return Account(tuple(found), choices, total, expandable=_expandable(job.hardware, mesh, choices))
 
@@ -84,13 +86,16 @@ def _check(train: Train) -> None:
         raise Unsupported("train.extra.activation_checkpoint.memory_budget", "what the compiler keeps under a budget is not answered; selective and full are")
 
 
-def _shares(train: Train, network: Network, mesh: Mesh, release: Release, choices: Choices) -> tuple[Share, ...]:
-    """The kinds of ranks: one for each pipeline stage."""
+def _shares(train: Train, network: Network, mesh: Mesh, release: Release, choices: Choices) -> Iterator[tuple[Share, bool]]:
+    """The kinds of ranks: one for each pipeline stage; and whether another one like it has as much in flight."""
     if mesh.pp == 1:
-        return (Share(network, (), "every rank" if mesh.gpus > 1 else "gpu 0", 0),)
+        yield Share(network, (), "every rank" if mesh.gpus > 1 else "gpu 0", 0), False
+        return
     plan = plan_of(train, mesh.pp, choices)
     stages = stages_of(train, network, plan, counts(network.layers, plan, release))
-    return tuple(share(network, stage, plan) for stage in stages)
+    shares = [share(network, stage, plan) for stage in stages]
+    in_flight = tuple((part.flight,) for part in shares if part.flight is not None)
+    yield from zip(shares, covered(kinds(network, stages), in_flight), strict=True)
 
 
 def _layout(train: Train, network: Network, mesh: Mesh, release: Release, choices: Choices) -> StageShards:
