@@ -22,7 +22,7 @@ PREFERENCE = ("transformers",)
 
 SERVE: dict[str, str] = {
     "transformers": "transformers", "sglang": "sglang", "vllm": "vllm", "tensorrt-llm": "tensorrt_llm", "tgi": "tgi", "lmdeploy": "lmdeploy",
-    "exllama": "exllama", "mlx": "mlx",
+    "exllama": "exllama", "mlx": "mlx", "llama.cpp": "llamacpp", "ollama": "llamacpp",
 }  # fmt: skip
 """engine -> folder."""
 

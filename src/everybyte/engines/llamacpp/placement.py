@@ -1,0 +1,114 @@
+"""Which device holds which tensor: layers by -ngl and the split, single tensors by overrides (llama.cpp llama-model.cpp load_tensors)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from everybyte.allocator.ggml import Kind, kind
+from everybyte.basics.errors import BadInput
+from everybyte.engines.llamacpp.release import Release
+from everybyte.engines.llamacpp.settings import Override, overrides_of
+from everybyte.job import Job
+from everybyte.rules.serve_settings import Extra
+
+COMPUTED_INTERLEAVED = ("iq2_k", "iq3_k", "iq4_k", "iq5_k", "iq1_", "iq4_ks", "iq5_ks")
+"""Row-interleaved formats that the fork's CUDA part multiplies with since mid-2025 (ggml-cuda/convert.cu, mmq)."""
+
+
+class Formats(NamedTuple):
+    """Formats of the weights as the graph needs them."""
+
+    base: str
+    """Of matrices."""
+    by_name: tuple[tuple[str, str], ...] = ()
+    """Of single tensors, as the file has them."""
+    interleaved: bool = False
+    """Rows lie interleaved (`_r4`): formats for CPUs."""
+    repacked: bool = False
+    """Rows in host memory are interleaved at loading (-rtr)."""
+
+
+class Split(NamedTuple):
+    """Devices of layers: GPUs from 0, host memory last."""
+
+    gpus: int
+    layers: int
+    first: int
+    """First layer on a GPU."""
+    counted: int
+    """Layers (and the output) on GPUs."""
+    shares: tuple[float, ...]
+    """Cumulated shares of the GPUs."""
+    overrides: tuple[Override, ...]
+    formats: Formats
+
+    @property
+    def whole(self) -> bool:
+        """Every layer and the output are on GPUs."""
+        return self.gpus > 0 and self.first == 0 and self.counted > self.layers
+
+    def layer(self, index: int) -> int:
+        """The device of a layer; index = number of layers: the output; -1: the embedding, which stays on the host."""
+        if not self.gpus or index < self.first or index - self.first >= self.counted:
+            return self.gpus
+        share = (index - self.first) / self.counted
+        return next((gpu for gpu, end in enumerate(self.shares) if share < end), self.gpus - 1)
+
+    def tensor(self, name: str, index: int) -> int:
+        """The device of a tensor, by the first override that fits its full name."""
+        leaf = name if name.endswith((".bias", ".scale")) or "." in name else f"{name}.weight"
+        return self.named(leaf if index < 0 or index >= self.layers else f"blk.{index}.{leaf}", index)
+
+    def named(self, full: str, index: int) -> int:
+        """The device of a tensor by its name in the file."""
+        for rule in self.overrides:
+            if rule.pattern.search(full):
+                return _device(rule.device, self.gpus, self.layer(index))
+        return self.layer(index)
+
+    def cpu_of(self, full: str) -> int:
+        """The device of an embedding: the host, unless overridden."""
+        return next((_device(rule.device, self.gpus, self.gpus) for rule in self.overrides if rule.pattern.search(full)), self.gpus)
+
+    def kind(self, name: str, index: int) -> Kind:
+        """The format of a weight matrix."""
+        full = f"{name}.weight" if index < 0 or index >= self.layers else f"blk.{index}.{name}.weight"
+        return kind(_table(self.formats.by_name).get(full, self.formats.base))
+
+    def stays(self, name: str, index: int) -> bool:
+        """Whether a weight in host memory is in a format that no GPU computes with: it is not copied for large batches."""
+        del index
+        formats = self.formats
+        return formats.repacked or (formats.interleaved and not formats.base.startswith(COMPUTED_INTERLEAVED)) or name == ""
+
+
+@lru_cache(maxsize=64)
+def _table(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    return dict(pairs)
+
+
+def _device(name: str, gpus: int, own: int) -> int:
+    if name == "CPU":
+        return gpus
+    digits = name.lstrip("CUDAVulkanROCmMetl")
+    number = int(digits) if digits else 0
+    return number if number < gpus else own
+
+
+def split_of(job: Job, layers: int, release: Release, extra: Extra, formats: Formats) -> Split:
+    """Where the layers of a job are. Raises BadInput for a tensor_split that does not fit the GPUs."""
+    serve = job.serve
+    assert serve is not None
+    stated = job.hardware.gpus if job.hardware else None
+    gpus = 1 if stated is None else stated
+    asked = layers + 1 if serve.gpu_layers is None or serve.gpu_layers < 0 else serve.gpu_layers
+    shares = tuple(float(share) for share in serve.tensor_split or ()) or (1.0,) * gpus
+    if gpus and (len(shares) > gpus or sum(shares) <= 0):
+        raise BadInput("serve.tensor_split", f"has {len(shares)} shares for {gpus} GPUs, or none above 0")
+    shares += (0.0,) * (gpus - len(shares))
+    total = sum(shares) or 1.0
+    ends = tuple(sum(shares[: index + 1]) / total for index in range(gpus))
+    counted = min(asked, layers + 1) if gpus else 0
+    first = max(layers + (1 if release.counts_output_first else 0) - asked, 0)
+    return Split(gpus, layers, first if gpus else layers + 1, counted, ends, overrides_of(extra), formats)

@@ -1,0 +1,78 @@
+"""Weights by device, and the formats that the graph sees."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from everybyte.basics.errors import Unsupported
+from everybyte.engines.llamacpp.placement import Formats, Split
+from everybyte.engines.llamacpp.release import Release
+from everybyte.job import Serve
+from everybyte.layers.network import Network
+from everybyte.rules.choices import Choices
+from everybyte.rules.gguf_size import GgufWeights, gguf_weights
+from everybyte.rules.gguf_tensors import Converter, gguf_tensors, typed_tensors
+from everybyte.rules.gguf_types import MIXTURES, packed_type, quantization
+from everybyte.rules.serve_settings import Extra
+
+UNKNOWN = "q4_k"
+"""Format of matrices whose mixture no public rule says, for the graph alone."""
+
+
+class Held(NamedTuple):
+    """Bytes of weights on each GPU and, last, on the host."""
+
+    devices: tuple[int, ...]
+    file_bytes: int
+    whole: int
+
+
+def word_of(serve: Serve) -> str:
+    """The format that a job names."""
+    return (serve.weights.format if serve.weights is not None else None) or ""
+
+
+def formats_of(serve: Serve, network: Network, release: Release, extra: Extra) -> Formats:
+    """Formats by tensor where quantize's rules are known, else one for all matrices."""
+    word = word_of(serve).casefold()
+    interleaved = word.rpartition("_r")[2].isdigit() and "_r" in word
+    repacked = extra.flag("run_time_repack")
+    plain = word.rpartition("_r")[0] if interleaved else word
+    plain = f"{plain.removesuffix('_xl').removesuffix('_kx')}_m" if plain.endswith("_k_xl") else plain
+    base = MIXTURES.get(plain) or packed_type(plain) or {"fp16": "f16", "fp32": "f32", "mxfp4": "mxfp4"}.get(plain, "" if plain else "f16") or UNKNOWN
+    names: tuple[tuple[str, str], ...] = ()
+    if plain in MIXTURES:
+        converter = Converter(release.build, both_latents=release.fork) if not release.fork else Converter(both_latents=True)
+        names = tuple((t.tensor.name, t.kind) for t in typed_tensors(network, quantization(plain), converter))
+    return Formats(base, names, interleaved, repacked)
+
+
+def held_weights(serve: Serve, network: Network, split: Split, choices: Choices, given: dict[str, Any]) -> Held:
+    """Where the weights are. A file's tensors count in full; with a mean number of bits each tensor has its share."""
+    found = _weights(serve, network, choices, given)
+    tied = network.tied
+    names = [(t.tensor.name, t.tensor.layer, t.nbytes) for t in found.tensors]
+    if not names:
+        tensors = gguf_tensors(network)
+        total = sum(t.elements for t in tensors) or 1
+        names = [(t.name, t.layer, found.nbytes * t.elements // total) for t in tensors]
+    held = [0] * (split.gpus + 1)
+    for name, layer, size in names:
+        at = layer if layer >= 0 else split.layers if name.startswith("output") else -1
+        held[split.named(name, at) if at >= 0 else split.cpu_of(name)] += size
+        if tied and name == "token_embd.weight" and split.layer(split.layers) != split.gpus:
+            held[split.layer(split.layers)] += size  # the output on a GPU is a copy of its own
+    return Held(tuple(held), found.file_bytes, sum(held))
+
+
+def _weights(serve: Serve, network: Network, choices: Choices, given: dict[str, Any]) -> GgufWeights:
+    """By quantize's rules; a mixture of somebody's own counts by its base format."""
+    try:
+        return gguf_weights(serve, network, choices, given)
+    except Unsupported:
+        word = word_of(serve).casefold()
+        base = f"{word.removesuffix('_xl').removesuffix('_kx')}_m" if word.endswith("_k_xl") else "q4_k_m"
+        choices.warn(f"{word!r} is another mixture for every model: counted as {base}; serve.weights.bits states the mean")
+        how = quantization(base)
+        tensors = typed_tensors(network, how)
+        return GgufWeights(tensors, sum(t.nbytes for t in tensors), sum(t.tensor.elements for t in tensors), sum(t.nbytes for t in tensors))
