@@ -26,6 +26,9 @@ SORT = "pytorch aten/src/ATen/native/cuda/SortStable.cu: sorted values and posit
 TRITON = "vllm v1/sample/ops/topk_topp_triton.py: a row of logits for every multiprocessor, kept"
 EXPONENTIAL = "vllm v1/sample/ops/topk_topp_sampler.py random_sample: probabilities and exponential noise, both fp32"
 IMAGES = "vllm v1/worker/gpu_model_runner.py profile_run: made-up images and what the encoder makes of them, kept while the text part runs"
+ENCODER = "vllm model_executor/models: blocks of the encoder, hidden states of caller and layer, the feed-forward layer's projection and activation"
+LARGEST_IMAGE = 16384
+"""Tokens of the largest image that Qwen-VL's processors let through (max_pixels 12,845,056 of 28 × 28; of Qwen3-VL 16,777,216 of 32 × 32)."""
 INDEXER = "vllm v1/attention/backends/mla/indexer.py get_max_prefill_buffer_size: keys in fp8 with a scale, of 40 contexts"
 OWN_WORKSPACE = ("mxfp4", "nvfp4")
 """Formats of experts whose kernels (triton_kernels, FlashInfer) do not use the shared workspace."""
@@ -57,7 +60,9 @@ class Peak(NamedTuple):
 def profile(stage: Network, s: Settings, setup: Setup, device: Device, fields: Mapping[str, Any], *, first: bool, last: bool) -> Peak:
     """The highest instant on one rank of a stage."""
     images = tuple(_images(stage, s, fields)) if first else ()
-    forward = Peak((*_forward(stage, s, device, first=first, last=last), *images))
+    forward = Peak((*_forward(stage, s, device), *images))
+    if first:
+        forward = max(forward, Peak((*_encoding(stage, s, device, fields), *images)), key=lambda peak: peak.bytes)
     if not last or (s.release.number < (0, 7) and not s.release.v1 and s.batched_tokens == 512):
         return forward  # 0.6 with prompts cut up by itself: the log's peak does not hold the sampler's tensors
     sampling = Peak((*_sampling(stage, s, setup, device, first=first), *images))
@@ -70,7 +75,7 @@ def _workspace(device: Device) -> Line:
     return Line("profile/cublas", "workspace", size, plain("w", w=size), "pytorch aten/src/ATen/cuda/CublasHandlePool.cpp", "formula")
 
 
-def _forward(stage: Network, s: Settings, device: Device, *, first: bool, last: bool) -> Iterator[Line]:
+def _forward(stage: Network, s: Settings, device: Device) -> Iterator[Line]:
     """A layer's feed-forward at its highest, or the experts' workspaces."""
     e, n, h = s.compute.block_bytes, s.batched_tokens, stage.hidden
     live = 3 if s.release.number < (0, 8) else 4
@@ -154,11 +159,11 @@ def processors(device: Device) -> int:
 
 
 def _images(stage: Network, s: Settings, fields: Mapping[str, Any]) -> Iterator[Line]:
-    """As many images as their tokens fit into the batch: what the encoder makes of them, and the patches that it is given."""
-    tower = next((t for t in stage.towers if t.name != "encoder"), None)
-    if tower is None or not s.images or not s.profiles_images:
+    """As many images as their tokens fit into the batch, one at least: what the encoder makes of them, and the patches that it is given."""
+    tower = _tower(stage, s)
+    if tower is None:
         return
-    e, n, h = s.compute.block_bytes, s.batched_tokens, stage.hidden
+    e, n, h = s.compute.block_bytes, _image_tokens(tower, s, fields), stage.hidden
     yield Line("profile/encoder cache", "activation", e * n * h, plain("e·n·h", e=e, n=n, h=h), IMAGES, "formula")
     each = _patches_of_token(tower, fields)
     pixels = elements(tower.stem_dims)[0] // max(tower.tokens_per_item, 1) if tower.stem_dims else 0
@@ -167,11 +172,45 @@ def _images(stage: Network, s: Settings, fields: Mapping[str, Any]) -> Iterator[
         yield Line("profile/images", "input", e * n * each * pixels, text, IMAGES, "formula")
 
 
+def _encoding(stage: Network, s: Settings, device: Device, fields: Mapping[str, Any]) -> Iterator[Line]:
+    """The encoder's own highest instant: its feed-forward layer over all patches."""
+    tower = _tower(stage, s)
+    if tower is None:
+        return
+    e, n, each, h = s.compute.block_bytes, _image_tokens(tower, s, fields), _patches_of_token(tower, fields), tower.hidden
+    wide = max((_feed_forward(run.layer) for run in tower.runs), default=0) // s.tp
+    text = plain("e·n·patches·(2·h + f)", e=e, n=n, patches=each, h=h, f=wide)
+    yield Line("profile/encoder", "activation", e * n * each * (2 * h + wide), text, ENCODER, "formula")
+    yield _workspace(device)
+
+
+def _tower(stage: Network, s: Settings) -> Tower | None:
+    """The encoder of images, if the profiling run uses it."""
+    return next((t for t in stage.towers if t.name != "encoder"), None) if s.images and s.profiles_images else None
+
+
+def _image_tokens(tower: Tower, s: Settings, fields: Mapping[str, Any]) -> int:
+    """Tokens of all images of the profiling run, one image at least: of a tower that takes any size, the largest that its processor and the context
+    let through."""
+    largest = min(LARGEST_IMAGE, s.context)
+    vision, merge = fields.get("vision_config"), _merge(fields)
+    side, patch = (vision.get("image_size"), vision.get("patch_size")) if isinstance(vision, Mapping) else (None, None)
+    if isinstance(side, int) and isinstance(patch, int) and merge and patch:
+        largest = max(side // (patch * merge), 1) ** 2
+        return max(s.batched_tokens // largest, 1) * largest
+    return s.batched_tokens if tower.tokens_per_item or not merge else max(s.batched_tokens, largest)
+
+
 def _patches_of_token(tower: Tower, fields: Mapping[str, Any]) -> int:
     """Patches of an image that become one token of text."""
     whole = fields.get("mm_tokens_per_image")
     if isinstance(whole, int) and whole and tower.tokens_per_item:
         return max(tower.tokens_per_item // whole, 1)
+    return _merge(fields) ** 2 or 1
+
+
+def _merge(fields: Mapping[str, Any]) -> int:
+    """Patches along either side that are merged into one token, 0 where none are."""
     vision = fields.get("vision_config")
     merge = fields.get("spatial_merge_size") or (vision.get("spatial_merge_size") if isinstance(vision, Mapping) else None)
-    return merge * merge if isinstance(merge, int) else 1
+    return merge if isinstance(merge, int) else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -66,6 +67,9 @@ def account(job: Job, network: Network, device: Device) -> Account:
     choices, known, fields = Choices(), known_of(job), fields_of(job)
     setup = _served(setup_of(job.serve, network, choices), network, choices)
     s = settings_of(job, network, device, setup.weights, choices)
+    setup = _unfolded(setup, s)
+    if network.towers and not s.images and all(tower.name != "encoder" for tower in network.towers):
+        network = _text_alone(network)
     refuse_odd(network, s.tp)
     sizes = stage_sizes(network.layers, s.pp, (job.serve.extra or {}).get("VLLM_PP_LAYER_PARTITION"))
     stages = []
@@ -84,6 +88,20 @@ def account(job: Job, network: Network, device: Device) -> Account:
     ranks = tuple(_rank(stage, s, index, figures.get("kv.blocks", 0)) for index, stage in enumerate(stages))
     refusals = _explained(worst, s, demand, device, choices, figures)
     return Account(ranks, choices, figures=figures, refusals=refusals)
+
+
+def _unfolded(setup: Setup, s: Settings) -> Setup:
+    """bitsandbytes' 4 bits are loaded with quantised scales, which 0.9 and later turn back into fp32 (bitsandbytes_loader.py, compress_statistics and
+    _dequantize_dq)."""
+    if setup.packed is None or setup.packed.format not in ("nf4", "fp4"):
+        return setup
+    return replace(setup, packed=replace(setup.packed, double=s.release.number < (0, 9)))
+
+
+@lru_cache(maxsize=64)
+def _text_alone(network: Network) -> Network:
+    """--language-model-only: towers are not loaded."""
+    return replace(network, towers=())
 
 
 def _served(setup: Setup, network: Network, choices: Choices) -> Setup:
