@@ -100,14 +100,15 @@ class FlatShards(Sharded, frozen=True):
     def holds(self, course: Course, index: int, moment: Moment) -> list[tuple[str, int]]:
         """The root, whole for the whole step; the unit that runs, whole; in backward the next one, where it is fetched ahead. When the gradients
         of a unit are done they are joined in one flat tensor before they are shared."""
-        unit = self.unit(course, index)
-        found = [("unsharded/root", self.root(course).gathered), (f"gathered/{course.row[index].label}", unit.gathered)]
+        row = self.of_row(course)
+        unit = row.units[index]
+        found = [("unsharded/root", row.root.gathered), (f"gathered/{course.row[index].label}", unit.gathered)]
         if moment == "gather":
             found.append(("gathered/cast shard", self.cast(course, unit)))
         elif moment != "forward":
             found += self._ahead(course, index, moment)
-        elif self.prefetches_forward and (behind := self.neighbour(course, index, 1)) is not None:
-            found.append(("gathered/next unit", self.unit(course, behind).gathered))
+        elif self.prefetches_forward and (behind := row.behind[index]) is not None:
+            found.append(("gathered/next unit", row.units[behind].gathered))
         if moment == "reduce":
             found.append(("reduce/flat gradient", course.row[index].tally.weight_gradients.at(course.point)))
         return found
@@ -115,11 +116,12 @@ class FlatShards(Sharded, frozen=True):
     def _ahead(self, course: Course, index: int, moment: Moment) -> list[tuple[str, int]]:
         """The unit that backward needs next. Adapters that are units of their own lie between two blocks: the first of a block, whose backward comes
         late, fetches the block before."""
-        ahead = self.neighbour(course, index, -1)
+        row = self.of_row(course)
+        ahead = row.before[index]
         late = course.recipe.setup.adapter is not None and self.adapters_apart and not self.ignores_adapters
         if ahead is None or not self.prefetches or self.gathers_once or (late and moment != "reduce"):
             return []
-        unit = self.unit(course, ahead)
+        unit = row.units[ahead]
         found = [("gathered/next unit", unit.gathered)]
         return found if moment != "regather" else [*found, ("gathered/cast shard", self.cast(course, unit))]
 
@@ -230,30 +232,27 @@ class RowShards(Sharded, frozen=True):
     def _in_forward(self, course: Course, index: int, moment: Moment) -> list[tuple[str, int]]:
         """A unit is copied out of the buffer in which it was gathered, which is freed when the next unit has been copied out
         (wait_for_unshard holds the earlier result until then)."""
-        unit, earlier = self.unit(course, index).gathered, self._before(course, index)
+        row = self.of_row(course)
+        before = row.before[index]
+        unit, earlier = row.units[index].gathered, (row.root if before is None else row.units[before]).gathered
         found = [(f"gathered/{course.row[index].label}", unit), ("gathered/all-gather output", self._buffer(unit or earlier))]
         return [*found, ("gathered/earlier all-gather output", self._buffer(earlier))] if moment == "gather" and unit else found
 
     def _in_backward(self, course: Course, index: int, moment: Moment) -> list[tuple[str, int]]:
         """The unit until its backward is done, the buffer of the unit that backward needs next, the input of the last reduce-scatter until the next."""
         found: list[tuple[str, int]] = []
-        ahead = self.neighbour(course, index, -1)
+        row = self.of_row(course)
+        ahead, last = row.before[index], row.behind[index]
         if ahead is not None and not course.stays[ahead]:
-            unit = self.unit(course, ahead)
+            unit = row.units[ahead]
             found.append(("gathered/next unit", self._buffer(unit.gathered)))
             if moment == "regather":
                 found.append(("gathered/cast shard", self._buffer(self.cast(course, unit))))
         if moment != "reduce":
-            found.append((f"gathered/{course.row[index].label}", self.unit(course, index).gathered))
-            last = self.neighbour(course, index, 1)
+            found.append((f"gathered/{course.row[index].label}", row.units[index].gathered))
             if last is not None:
-                found.append(self._reduce_input(course, self.unit(course, last)))
+                found.append(self._reduce_input(course, row.units[last]))
         return found
-
-    def _before(self, course: Course, index: int) -> int:
-        """Bytes of the unit that ran before: the root's, if there is none."""
-        found = self.neighbour(course, index, -1)
-        return self.root(course).gathered if found is None else self.unit(course, found).gathered
 
     def _buffer(self, nbytes: int) -> int:
         """Bytes of the buffer of an all-gather; one rank copies its shard at once."""

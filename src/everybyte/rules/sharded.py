@@ -15,13 +15,11 @@ from everybyte.layers.tape import Parameter
 from everybyte.ledger.build import Line, plain
 from everybyte.rules.layout import WHOLE, Layout, Moment
 from everybyte.rules.static import groups
-from everybyte.rules.units import ROOT, Units, UnitSize, unit_sizes
+from everybyte.rules.units import ROOT, UnitRow, Units, UnitSize, unit_sizes
 
 if TYPE_CHECKING:
     from everybyte.rules.recipe import GradientsLive, Recipe
     from everybyte.rules.step import Course
-
-NOTHING = UnitSize(0, 0, 0)
 
 
 class Sharded(Layout, frozen=True):
@@ -54,30 +52,17 @@ class Sharded(Layout, frozen=True):
         """The units, whole."""
         return unit_sizes(network, setup, self.units, self.packed_tensors, self.ignores_adapters)
 
-    def of_row(self, course: Course) -> list[UnitSize]:
-        """The units that run as the segments of a course; nothing for the root, which is counted apart."""
+    def of_row(self, course: Course) -> UnitRow:
+        """The units of a course."""
         found = course.frame.units
-        if not found:
-            sizes = self.sizes(course.network, course.recipe.setup)
-            names = (self.units.of(segment.part) for segment in course.row)
-            found += [NOTHING if name == ROOT else sizes.get(name, NOTHING) for name in names]
+        if found is None:
+            parts = [(segment.part, segment.copies) for segment in course.row]
+            found = course.frame.units = UnitRow.of(parts, self.units, self.sizes(course.network, course.recipe.setup))
         return found
 
     def unit(self, course: Course, index: int) -> UnitSize:
-        """The unit that runs as segment `index`."""
-        return self.of_row(course)[index]
-
-    def neighbour(self, course: Course, index: int, step: int) -> int | None:
-        """The segment of the unit that comes before (-1) or behind (1) a copy of segment `index`, other than the root."""
-        if course.row[index].copies > 1:
-            return index
-        units = self.of_row(course)
-        index += step
-        while 0 <= index < len(units):
-            if units[index].gathered:
-                return index
-            index += step
-        return None
+        """The unit that runs as segment `index`; nothing where it is the root, which is counted apart."""
+        return self.of_row(course).units[index]
 
     def cast(self, course: Course, unit: UnitSize) -> int:
         """Bytes of this rank's part of what is stored in another type than it is gathered in, or on the host."""
@@ -90,7 +75,7 @@ class Sharded(Layout, frozen=True):
 
     def root(self, course: Course) -> UnitSize:
         """The root unit."""
-        return self.sizes(course.network, course.recipe.setup).get(ROOT, NOTHING)
+        return self.of_row(course).root
 
     def holds(self, course: Course, index: int, moment: Moment) -> list[tuple[str, int]]:
         """(id of a row, bytes) of what is beside a layer: gathered units, gradients that are being shared."""

@@ -26,7 +26,7 @@ from everybyte.models.count import Part, parts
 from everybyte.rules.layout import WHOLE, Layout, Moment
 from everybyte.rules.recipe import GradientsLive, Recipe, RecomputePlan
 from everybyte.rules.texts import group, storages_text
-from everybyte.rules.units import UnitSize
+from everybyte.rules.units import UnitRow
 
 AUTOGRAD = "operations of the layer in the order of its forward; what autograd keeps of each (pytorch tools/autograd/derivatives.yaml)"
 CATEGORY: dict[Role, Category] = {"activation": "activation", "temporary": "temporary", "autograd_detail": "autograd_detail", "gradient": "gradient"}
@@ -228,8 +228,8 @@ class Frame:
         self.gradients: list[int] = []
         self.stays: list[int] = []
         self.beside: dict[tuple[int, Moment], int] = {}
-        self.units: list[UnitSize] = []
-        """What is gathered for each segment, where a layout gathers units."""
+        self.units: UnitRow | None = None
+        """Where a layout gathers units."""
 
 
 @lru_cache(maxsize=4096)
