@@ -158,6 +158,11 @@ class RowShards(Sharded, frozen=True):
     expert_degree: int = 0
     """Ranks that share each expert, under expert parallelism; 0: as many as share other tensors."""
 
+    @property
+    def at_rest(self) -> RowShards:
+        """Whenever units are gathered."""
+        return replace(self, reshards=True, kept_units=(), keeps_last=False)
+
     def ways(self, parameter: Parameter) -> int:
         """How many ranks share a parameter."""
         return self.expert_degree if self.expert_degree and EXPERTS in f".{parameter.name}" else self.degree

@@ -40,6 +40,11 @@ class Layout(Record, frozen=True):
     """Whether `left` may have rows."""
 
     @property
+    def at_rest(self) -> Layout:
+        """What of it weights, gradients and states follow from."""
+        return self
+
+    @property
     def tells_apart(self) -> bool:
         """Whether it knows some pieces of the network by their labels."""
         return False

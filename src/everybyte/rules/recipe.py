@@ -66,6 +66,11 @@ class Recipe(Record, frozen=True):
         return replace(self, batch=ANY, images=0)
 
     @property
+    def at_rest(self) -> Recipe:
+        """What weights, gradients and states follow from."""
+        return replace(self, setup=replace(self.setup, single=False, past_window=False), batch=ANY, images=0, recompute=RecomputePlan())
+
+    @property
     def stepped(self) -> DType | None:
         """Type of the tensors that the optimizer steps; None: the weights' own."""
         return self.optimizer.master

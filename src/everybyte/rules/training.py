@@ -123,7 +123,7 @@ class Training(Record, frozen=True):
     def totals(self) -> dict[Phase, int]:
         """Bytes of each phase without writing rows."""
         own = self.alike
-        held, course = held_by(own.network, own.recipe.timeless, own.layout), own.course
+        held, course = held_by(own.network, own.recipe.at_rest, own.layout.at_rest), own.course
         beside = workspace_line(self.compute_capability, self.recipe.handles).bytes + sum(line.bytes for line in (*own.inputs(), *self.extra))
         static = held.static + beside + sum(line.bytes for companion in self.companions for line in companion.weights())
         outliving = course.outliving_bytes()

@@ -89,7 +89,7 @@ def counts(layers: int, plan: Plan, release: Release) -> tuple[int, ...]:
     return (*(even + (0 < stage <= min(more, stages - 2)) for stage in range(stages - 1)), last)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=16384)
 def share(network: Network, stage: Stage, plan: Plan) -> Share:
     """What one rank holds of a network, and what waits there beside the micro-batch that runs through all its chunks."""
     runs, waiting, shared = [], [], []
