@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -73,6 +74,6 @@ def test_formats_of_gguf_are_in_the_order_of_their_bits() -> None:
         return size / elements
 
     order = [bits(word) for word in GGUF if word != "q2_k"]  # its mixture has more of Q3_K and Q4_K in it than its name says
-    assert all(a >= b for a, b in zip(order, order[1:], strict=False))
+    assert all(a >= b for a, b in itertools.pairwise(order))
     assert set(GGUF) <= set(MIXTURES)
     assert BY_ENGINE["ollama"] is BY_ENGINE["llama.cpp"]

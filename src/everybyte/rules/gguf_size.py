@@ -56,7 +56,8 @@ def gguf_weights(serve: Serve, network: Network, choices: Choices, given: dict[s
     how = quantization(word, _imatrix(extra), release or RELEASE)
     _tell(how, extra, release, choices)
     tensors = typed_tensors(network, how, converter)
-    return GgufWeights(tensors, sum(t.nbytes for t in tensors), sum(t.tensor.elements for t in tensors), _file(network, tensors))
+    size = file_size(tensors, vocabulary_bytes(vocabulary_of(network.family, network.vocab)[0]))
+    return GgufWeights(tensors, sum(t.nbytes for t in tensors), sum(t.tensor.elements for t in tensors), size)
 
 
 def _by_mean(network: Network, converter: Converter, bits: float, parameters: int | None) -> GgufWeights:
@@ -66,11 +67,10 @@ def _by_mean(network: Network, converter: Converter, bits: float, parameters: in
     return GgufWeights((), nbytes, elements, nbytes)
 
 
-def _file(network: Network, tensors: tuple[Typed, ...]) -> int:
-    """Head, then each tensor on a multiple of the alignment."""
+def file_size(tensors: tuple[Typed, ...], vocabulary: int) -> int:
+    """Bytes of a file: the head with `vocabulary` bytes of tokenizer and an entry for each tensor, then each tensor on a multiple of the alignment."""
     table = sum(8 + len(t.tensor.name) + 4 + 8 * len(t.tensor.shape) + 4 + 8 for t in tensors)
-    vocabulary, _ = vocabulary_of(network.family, network.vocab)
-    head = 24 + METADATA + vocabulary_bytes(vocabulary) + table
+    head = 24 + METADATA + vocabulary + table
     return round_up(head, ALIGNMENT) + sum(round_up(t.nbytes, ALIGNMENT) for t in tensors)
 
 

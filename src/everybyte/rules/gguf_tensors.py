@@ -40,6 +40,7 @@ _LEAVES = {
     "indexer.attn_k": "indexer.wk", "indexer.attn_q_b": "indexer.wq_b", "indexer.proj": "indexer.weights_proj",
     "attn_norm": "input_layernorm ln_1 self_attn_layer_norm attention_norm norm_1 layer.0.layer_norm",
     "ffn_norm": "post_attention_layernorm ln_2 final_layer_norm ffn_norm norm_2 pre_feedforward_layernorm pre_ff_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
     "attn_q_norm": "q_norm", "attn_k_norm": "k_norm", "attn_q_a_norm": "q_a_layernorm", "attn_kv_a_norm": "kv_a_layernorm",
     "exp_probs_b": "e_score_correction_bias",
 }  # fmt: skip
@@ -138,7 +139,8 @@ def _block(network: Network, found: list[Parameter], layer: int, side: str, conv
     shapes: dict[str, tuple[int, ...]] = {}
     for parameter in found:
         leaf, suffix = _leaf(parameter.name)
-        shapes[f"{leaf}.{suffix}" if suffix else leaf] = _shape(parameter)
+        name = f"{leaf}.{suffix}" if suffix else leaf
+        shapes[name if name not in shapes else parameter.name] = _shape(parameter)  # two norms may have one name here (Gemma has four)
     for name, shape in shapes.items():
         yield from (GgufTensor(prefix + made, size, layer) for made, size in _converted(network, name, shape, shapes, converter))
 
