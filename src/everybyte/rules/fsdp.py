@@ -14,9 +14,9 @@ from everybyte.layers.size import Dim
 from everybyte.layers.tape import Parameter
 from everybyte.ledger.build import Line, plain
 from everybyte.rules.layout import WHOLE, Moment
-from everybyte.rules.sharded import Sharded, row_of_bytes
+from everybyte.rules.sharded import Around, Sharded, row_of_bytes
 from everybyte.rules.static import Group, parameter_tensors
-from everybyte.rules.units import ROOT, UnitSize, unit_sizes
+from everybyte.rules.units import NOTHING, ROOT, UnitRow, UnitSize, unit_sizes
 
 if TYPE_CHECKING:
     from everybyte.rules.events import Script
@@ -38,6 +38,7 @@ class FlatShards(Sharded, frozen=True):
     """FSDP1: the weights of a unit lie in one flat tensor, padded to a multiple of the ranks; adapters that peft wraps are units of their own."""
 
     source: ClassVar[str] = FSDP1
+    reduced: ClassVar[str] = "flat gradient"
     leaves: ClassVar[bool] = True
 
     prefetches: bool = True
@@ -97,33 +98,26 @@ class FlatShards(Sharded, frozen=True):
         """SHARD_GRAD_OP frees units after backward alone."""
         return self.unit(course, index).gathered if self.gathers_once else 0
 
-    def holds(self, course: Course, index: int, moment: Moment) -> list[tuple[str, int]]:
+    def around(self, course: Course, index: int, moment: Moment) -> Around:
         """The root, whole for the whole step; the unit that runs, whole; in backward the next one, where it is fetched ahead. When the gradients
         of a unit are done they are joined in one flat tensor before they are shared."""
         row = self.of_row(course)
-        unit = row.units[index]
-        found = [("unsharded/root", row.root.gathered), (f"gathered/{course.row[index].label}", unit.gathered)]
+        root, unit = row.root.gathered, row.units[index]
         if moment == "gather":
-            found.append(("gathered/cast shard", self.cast(course, unit)))
-        elif moment != "forward":
-            found += self._ahead(course, index, moment)
-        elif self.prefetches_forward and (behind := row.behind[index]) is not None:
-            found.append(("gathered/next unit", row.units[behind].gathered))
-        if moment == "reduce":
-            found.append(("reduce/flat gradient", course.row[index].tally.weight_gradients.at(course.point)))
-        return found
+            return Around(root, unit.gathered, cast=self.cast(course, unit))
+        if moment == "forward":
+            behind = row.behind[index] if self.prefetches_forward else None
+            return Around(root, unit.gathered, next=0 if behind is None else row.units[behind].gathered)
+        ahead = row.before[index] if self._fetches(course, moment) else None
+        fetched = NOTHING if ahead is None else row.units[ahead]
+        joined = course.row[index].tally.weight_gradients.at(course.point) if moment == "reduce" else 0
+        return Around(root, unit.gathered, next=fetched.gathered, cast=self.cast(course, fetched) if moment == "regather" else 0, reduce=joined)
 
-    def _ahead(self, course: Course, index: int, moment: Moment) -> list[tuple[str, int]]:
-        """The unit that backward needs next. Adapters that are units of their own lie between two blocks: the first of a block, whose backward comes
-        late, fetches the block before."""
-        row = self.of_row(course)
-        ahead = row.before[index]
+    def _fetches(self, course: Course, moment: Moment) -> bool:
+        """Whether backward has the unit that it needs next. Adapters that are units of their own lie between two blocks: the first of a block, whose
+        backward comes late, fetches the block before."""
         late = course.recipe.setup.adapter is not None and self.adapters_apart and not self.ignores_adapters
-        if ahead is None or not self.prefetches or self.gathers_once or (late and moment != "reduce"):
-            return []
-        unit = row.units[ahead]
-        found = [("gathered/next unit", unit.gathered)]
-        return found if moment != "regather" else [*found, ("gathered/cast shard", self.cast(course, unit))]
+        return self.prefetches and not self.gathers_once and (moment == "reduce" or not late)
 
     def left(self, course: Course, done: tuple[int, ...]) -> tuple[Line, ...]:
         """Under `holds_inputs`, the inputs of the layers that have gone back and their gradients, but for the gradient that the layer which runs
@@ -146,6 +140,7 @@ class RowShards(Sharded, frozen=True):
     """FSDP2 (fully_shard): each tensor is cut along its first dimension, the last rank's part padded to the size of the others."""
 
     source: ClassVar[str] = FSDP2
+    reduced: ClassVar[str] = "reduce-scatter input"
 
     reduce: DType | None = None
     """Type in which gradients are summed; None: that in which they are made."""
@@ -224,46 +219,36 @@ class RowShards(Sharded, frozen=True):
         names = [self.units.of(segment.part) for segment in course.row]
         return max((i for i, name in enumerate(names) if name != ROOT and name not in self.units.apart), default=-1)
 
-    def holds(self, course: Course, index: int, moment: Moment) -> list[tuple[str, int]]:
+    def around(self, course: Course, index: int, moment: Moment) -> Around:
         """The root, whole until its gradients are shared at the end of backward, and what FSDPParamGroup holds of the units around a layer."""
+        row = self.of_row(course)
         if moment == "reduce" and index == 0 and self.units.of(course.row[0].part) == ROOT:
-            return [self._reduce_input(course, self.root(course))]
-        found = [("unsharded/root", self.root(course).gathered)]
-        if moment in ("gather", "forward"):
-            return found + self._in_forward(course, index, moment)
-        found += self._in_backward(course, index, moment)
-        return [*found, self._reduce_input(course, self.unit(course, index))] if moment == "reduce" else found
+            return Around(reduce=self._reduce_input(course, row.root))
+        return (self._in_forward if moment in ("gather", "forward") else self._in_backward)(course, row, index, moment)
 
-    def _in_forward(self, course: Course, index: int, moment: Moment) -> list[tuple[str, int]]:
+    def _in_forward(self, course: Course, row: UnitRow, index: int, moment: Moment) -> Around:
         """A unit is copied out of the buffer in which it was gathered, which is freed when the next unit has been copied out
         (wait_for_unshard holds the earlier result until then)."""
-        row = self.of_row(course)
         before = row.before[index]
         unit, earlier = row.units[index].gathered, (row.root if before is None else row.units[before]).gathered
-        found = [(f"gathered/{course.row[index].label}", unit), ("gathered/all-gather output", self._buffer(unit or earlier))]
-        return [*found, ("gathered/earlier all-gather output", self._buffer(earlier))] if moment == "gather" and unit else found
+        return Around(row.root.gathered, unit, self._buffer(unit or earlier), self._buffer(earlier) if moment == "gather" and unit else 0)
 
-    def _in_backward(self, course: Course, index: int, moment: Moment) -> list[tuple[str, int]]:
+    def _in_backward(self, course: Course, row: UnitRow, index: int, moment: Moment) -> Around:
         """The unit until its backward is done, the buffer of the unit that backward needs next, the input of the last reduce-scatter until the next."""
-        found: list[tuple[str, int]] = []
-        row = self.of_row(course)
         ahead, last = row.before[index], row.behind[index]
-        if ahead is not None and not course.stays[ahead]:
-            unit = row.units[ahead]
-            found.append(("gathered/next unit", self._buffer(unit.gathered)))
-            if moment == "regather":
-                found.append(("gathered/cast shard", self._buffer(self.cast(course, unit))))
-        if moment != "reduce":
-            found.append((f"gathered/{course.row[index].label}", row.units[index].gathered))
-            if last is not None:
-                found.append(self._reduce_input(course, row.units[last]))
-        return found
+        unit = NOTHING if ahead is None or course.stays[ahead] else row.units[ahead]
+        fetched = self._buffer(unit.gathered)
+        if moment == "reduce":
+            return Around(row.root.gathered, next=fetched, reduce=self._reduce_input(course, row.units[index]))
+        cast = self._buffer(self.cast(course, unit)) if moment == "regather" else 0
+        shared = 0 if last is None else self._reduce_input(course, row.units[last])
+        return Around(row.root.gathered, row.units[index].gathered, next=fetched, cast=cast, reduce=shared)
 
     def _buffer(self, nbytes: int) -> int:
         """Bytes of the buffer of an all-gather; one rank copies its shard at once."""
         return nbytes if self.degree > 1 else 0
 
-    def _reduce_input(self, course: Course, unit: UnitSize) -> tuple[str, int]:
+    def _reduce_input(self, course: Course, unit: UnitSize) -> int:
         """All gradients of a unit in the type of the sum. Under no_sync it takes the place of gradients that were there before."""
         kind = self.reduce or course.recipe.gradient or course.recipe.setup.weights
-        return "reduce/reduce-scatter input", 0 if self.unsharded else kind.nbytes(unit.trained)
+        return 0 if self.unsharded else kind.nbytes(unit.trained)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from msgspec.structs import replace
 
@@ -20,6 +20,31 @@ from everybyte.rules.units import ROOT, UnitRow, Units, UnitSize, unit_sizes
 if TYPE_CHECKING:
     from everybyte.rules.recipe import GradientsLive, Recipe
     from everybyte.rules.step import Course
+
+
+class Around(NamedTuple):
+    """Bytes beside a layer: gathered units, gradients that are being shared."""
+
+    root: int = 0
+    unit: int = 0
+    """The unit that runs."""
+    output: int = 0
+    """The buffer in which it was gathered."""
+    earlier: int = 0
+    """That of the unit before."""
+    next: int = 0
+    """The unit that is fetched ahead."""
+    cast: int = 0
+    """This rank's part of it, in the type in which it is gathered."""
+    reduce: int = 0
+    """Gradients of a unit."""
+
+
+ROWS = {
+    "root": "unsharded/root", "output": "gathered/all-gather output", "earlier": "gathered/earlier all-gather output", "next": "gathered/next unit",
+    "cast": "gathered/cast shard",
+}  # fmt: skip
+"""What rows are called; that of the unit is called after its layer, that of gradients after what becomes of them."""
 
 
 class Sharded(Layout, frozen=True):
@@ -43,6 +68,8 @@ class Sharded(Layout, frozen=True):
     by_unit: ClassVar[bool] = True
     source: ClassVar[str] = ""
     """Where the form is written."""
+    reduced: ClassVar[str] = ""
+    """What gradients are joined in."""
 
     def shards(self, parameter: Parameter) -> bool:
         """Whether the ranks share a parameter."""
@@ -77,14 +104,16 @@ class Sharded(Layout, frozen=True):
         """The root unit."""
         return self.of_row(course).root
 
-    def holds(self, course: Course, index: int, moment: Moment) -> list[tuple[str, int]]:
-        """(id of a row, bytes) of what is beside a layer: gathered units, gradients that are being shared."""
+    def around(self, course: Course, index: int, moment: Moment) -> Around:
+        """What is beside a layer."""
         raise NotImplementedError
 
     def beside(self, course: Course, index: int, moment: Moment) -> tuple[Line, ...]:
         """Gathered units and what is being shared around a layer."""
         each = course.recipe.setup.weights.block_bytes
-        return tuple(self._line(name, size, each) for name, size in self.holds(course, index, moment) if size)
+        names = {"unit": f"gathered/{course.row[index].label}", "reduce": f"reduce/{self.reduced}", **ROWS}
+        found = self.around(course, index, moment)._asdict()
+        return tuple(self._line(names[name], size, each) for name, size in found.items() if size)
 
     def _line(self, name: str, size: int, each: int) -> Line:
         """A row; `each`: bytes of a number of the layers."""
@@ -95,7 +124,7 @@ class Sharded(Layout, frozen=True):
 
     def beside_bytes(self, course: Course, index: int, moment: Moment) -> int:
         """Their sum."""
-        return sum([size for _, size in self.holds(course, index, moment)])
+        return sum(self.around(course, index, moment))
 
     def gradient_left(self, course: Course, index: int) -> int:
         """The root's gradients stay whole until backward ends, those of other units under no_sync; else this rank's share stays, unless an earlier
