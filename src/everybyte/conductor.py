@@ -70,6 +70,7 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
             *found.refusals, *found.choices.warnings, *_near_the_limit(ranks, capacity), *lacks,
             *(f"{key} is the given value, not the computed one" for key in given),
         ),
+        refusals=found.refusals,
     )  # fmt: skip
 
 

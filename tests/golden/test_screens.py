@@ -12,11 +12,12 @@ from syrupy.assertion import SnapshotAssertion
 from everybyte.cli.app import COMMANDS, run
 from everybyte.ledger.answer import Answer
 from everybyte.plan.fit import FitResult, Stop
+from everybyte.plan.share import Interval, ShareResult
 from everybyte.report.differences import show_differences
 from everybyte.report.estimate import show_answer
 from everybyte.report.explain import show_entries, show_ledger, show_setting
 from everybyte.report.find import find_entries, find_setting
-from everybyte.report.fit import show_fit
+from everybyte.report.fit import show_fit, show_share
 
 
 def console(width: int = 100) -> Console:
@@ -42,6 +43,17 @@ SERVING = answer(
     range={},
 )
 
+SERVER = answer(
+    name="",
+    job={"model": "m", "hardware": {"gpus": 2}, "serve": {"engine": "sglang", "context": 8192, "mesh": {"tp": 2}, "weights": {"format": "fp8"}}},
+    figures={
+        "peak.allocated": 20 * 2**30, "peak.device": 21 * 2**30, "weights": 8 * 2**30, "kv.pool": 10 * 2**30, "kv.tokens": 81_920, "kv.concurrency": 10.0,
+        "decode.tokens_per_s": 104, "decode.batch_tokens_per_s": 804,
+    },
+    headroom=25_318_832_210 - 21 * 2**30,
+    range={},
+)  # fmt: skip
+
 PIPELINE = answer(
     capacity=25_000_000_000,
     ranks=(rank("pp0", 4, 0), rank("pp1", 4, 1, extra=3 * 2**30)),
@@ -54,6 +66,7 @@ ANSWERS = {
     "no gpu": answer(capacity=None),
     "pipeline": PIPELINE,
     "serving": SERVING,
+    "server": SERVER,
     "barely": answer(capacity=rank().figures["peak.device"] + 12 * 2**20),
 }
 
@@ -177,3 +190,12 @@ def test_help(command: str, capsys: pytest.CaptureFixture[str], snapshot: Snapsh
     out = capsys.readouterr().out
     assert "everybyte " in out.split("Options:")[0]
     assert out == snapshot
+
+
+def test_values_of_a_share(snapshot: SnapshotAssertion) -> None:
+    """All values that work, what the cache holds at their ends, why their neighbours do not."""
+    screen = console()
+    two = (Interval(low=0.2, high=0.4, tokens=(71, 9000)), Interval(low=0.7, high=0.95))
+    show_share(screen, ShareResult(key="serve.memory_fraction", intervals=two, below="not enough memory", above="4.48 MiB too much in prefill", tried=107))
+    show_share(screen, ShareResult(key="serve.memory_fraction", intervals=(), below="weights are too large", above="weights are too large", tried=100))
+    assert text(screen) == snapshot

@@ -90,6 +90,8 @@ SERVE = (
     Flag("--engine", "serve.engine", "Whose memory rules apply."),
     Flag("--engine-version", "serve.version"),
     Flag("--weights", "serve.weights.format", "For example bf16, fp8, awq, q4_k_m."),
+    Flag("--weights-bits", "serve.weights.bits", "Bits a weight in the mean (exl3, mlx)."),
+    Flag("--group-size", "serve.weights.group_size", "Weights that share a scale."),
     Flag("--kv-dtype", "serve.kv_dtype", "For example auto, fp8, q8_0."),
     Flag("--context", "serve.context", "Tokens per sequence."),
     Flag("--sequences", "serve.sequences", "How many at once."),
@@ -107,6 +109,9 @@ SERVE = (
     Flag("--parallel-slots", "serve.parallel_slots"),
     Flag("--swa-full", "serve.swa_full"),
     Flag("--draft", "serve.draft.method", "Speculative decoding: mtp, eagle3 ..."),
+    Flag("--draft-tokens", "serve.draft.tokens", "Guessed at once."),
+    Flag("--lora", "serve.lora.rank", "Adapters are served; their largest rank."),
+    Flag("--lora-count", "serve.lora.count", "Adapters held at once."),
 )
 
 

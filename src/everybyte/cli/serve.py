@@ -19,8 +19,14 @@ def command(model: str, **options: object) -> int:
 
     MODEL is a catalogue name, a path to a config.json, a model folder, a .safetensors or .gguf file, or hf:ORG/NAME.
 
+    The answer says how many tokens the cache holds, how many sequences of the full context at once, and why an engine would refuse to start.
+    `everybyte fit JOB --grow context`, sequences, memory_fraction or -gpus searches for the border.
+
     \b
-    everybyte serve meta-llama/Meta-Llama-3.1-8B --gpu l40s --engine transformers --context 131072 --sequences 1
-    everybyte serve Qwen/Qwen2.5-7B --gpu a10g --engine transformers --weights nf4 --context 8192 --save job.yaml
+    everybyte serve meta-llama/Meta-Llama-3.1-8B --gpu h100-80gb --engine sglang --engine-version 0.5.13
+    everybyte serve deepseek-ai/DeepSeek-V3 --gpu h200 --gpus 8 --tp 8 --engine sglang --context 65536 --save job.yaml
+    everybyte serve Qwen/Qwen2.5-32B --gpu rtx-4090 --engine exllama --weights exl3 --weights-bits 4 --kv-dtype q6 --context 32768
+    everybyte serve meta-llama/Meta-Llama-3.1-8B --gpu a100-80gb --engine tensorrt-llm --batched-tokens 8192
+    everybyte serve Qwen/Qwen2.5-7B --gpu a10g --engine transformers --weights nf4 --context 8192
     """  # noqa: D301  # \\b is click's mark for lines that stay as they are
     return answer_flags("serve", model, SERVE, options)

@@ -63,6 +63,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
     advice: tuple[dict[str, Any], ...] = ()
+    refusals: tuple[str, ...] = ()
+    """Why a serving engine does not start or serve this; they stand first among the warnings too."""
 
     @property
     def worst(self) -> RankAnswer:

@@ -88,6 +88,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "nemotron_h": ("NemotronHForCausalLM",),
     "qwen3_next": ("Qwen3NextForCausalLM", "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM"),
     "mixtral": ("MixtralForCausalLM",),
+    "grok": ("Grok1ForCausalLM",),
     "qwen_moe": ("Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM"),
     "olmoe": ("OlmoeForCausalLM",),
     "dbrx": ("DbrxForCausalLM",),

@@ -201,13 +201,13 @@ def _stop(trial: _Trial) -> Stop:
 
 
 def why_not(answer: Answer) -> str | None:
-    """What keeps a job from being served though the device has room: the engine's refusal, or a cache that is too small; None where memory runs over."""
-    if answer.headroom is None or answer.headroom < 0:
-        return None
-    if not answer.fits:
-        return next(iter(answer.warnings), None)
+    """What keeps a job from being served: the engine's refusal, or a cache that is too small; None where memory runs over."""
+    if answer.refusals:
+        return answer.refusals[0]
     held, context = answer.figures.get("kv.concurrency"), answer.job.get("serve", {}).get("context")
-    return f"the cache holds {held:,.1f} sequences of {context:,} tokens" if held is not None and context else None
+    if not answer.fits or held is None or not context:
+        return None
+    return f"the cache holds {held:,.1f} sequences of {context:,} tokens"
 
 
 def _result(path: str, trials: _Trials, value: int | None, stop: Stop | None, *, smallest: bool = False, unlimited: bool = False) -> FitResult:

@@ -21,7 +21,7 @@ SHARE = "serve.memory_fraction"
 def resolve_key(job: Job, name: str) -> str:
     """The full key path of a setting: `micro_batch` -> `train.micro_batch`, `gpus` -> `hardware.gpus`. Raises BadInput with the nearest names."""
     purpose = "train" if job.train is not None else "serve"
-    if purpose == "serve" and SHARE.endswith(name):
+    if purpose == "serve" and name in (SHARE, SHARE.partition(".")[2]):
         return SHARE
     known = [path for path in _whole_number_paths() if path.startswith((f"{purpose}.", "hardware.gpus"))]
     found = [path for path in known if path == name or path.endswith(f".{name}")]

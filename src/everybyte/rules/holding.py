@@ -9,11 +9,14 @@ from everybyte.ledger.build import Line, build
 from everybyte.ledger.entry import Phase
 from everybyte.ledger.ledger import Ledger
 
+Phases = tuple[tuple[Phase, tuple[Line, ...]], ...]
+"""Rows of each phase, in the order of the phases."""
+
 
 class Holding(Record, frozen=True):
     """A Bill of rows by phase. A row with the same id and size lives on from phase to phase."""
 
-    phases: tuple[tuple[Phase, tuple[Line, ...]], ...]
+    phases: Phases
 
     def totals(self) -> dict[Phase, int]:
         """Bytes of each phase."""

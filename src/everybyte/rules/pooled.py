@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import floor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from everybyte.basics.record import Record
 from everybyte.basics.units import GiB, MiB
@@ -12,11 +12,11 @@ from everybyte.job import Job
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Setup
 from everybyte.ledger.build import Line, plain
-from everybyte.ledger.entry import Phase
 from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.cache import Format
 from everybyte.rules.choices import Choices
-from everybyte.rules.holding import Holding
+from everybyte.rules.decoding import ceiling_figures
+from everybyte.rules.holding import Holding, Phases
 from everybyte.rules.overhead import context, workspace_line
 from everybyte.rules.paged import Priced, Prices, layer_caches, prices
 from everybyte.rules.serve_communicators import serving_lines
@@ -83,7 +83,9 @@ def account_of(job: Job, network: Network, device: Device, server: Server, choic
         choices.assume("no hardware.gpu: the pool of cache pages, which takes a share of what is free, is not known")
     elif "free_before_load" not in known and device.capacity:
         choices.assume("free before loading: the device less a CUDA context and NCCL's buffers; no other process is on it")
-    return Account(ranks, choices, figures=_figures(worst, server), refusals=_refusals(worst, server, job))
+    running = min(server.running, max(worst.tokens // server.context, 1))
+    ceiling = ceiling_figures(network, server.setup, server.cut, device.name, worst.prices, server.context, running)
+    return Account(ranks, choices, figures=_figures(worst, server) | ceiling, refusals=_refusals(worst, server, job))
 
 
 def _part(network: Network, device: Device, server: Server, known: dict[str, int], outside: int) -> Part:
@@ -106,7 +108,7 @@ def _part(network: Network, device: Device, server: Server, known: dict[str, int
     return Part(weights, found, None if pool is None else floor(tokens * each), tokens, states)
 
 
-def _phases(part: Part, server: Server, device: Device) -> tuple[tuple[Phase, tuple[Line, ...]], ...]:
+def _phases(part: Part, server: Server, device: Device) -> Phases:
     workspace = workspace_line(device.compute_capability, 1)
     always = [*part.weights, workspace]
     held: list[Line] = []
@@ -122,15 +124,15 @@ def _phases(part: Part, server: Server, device: Device) -> tuple[tuple[Phase, tu
     )  # fmt: skip
 
 
-def _figures(part: Part, server: Server) -> dict[str, int]:
-    figures = {"weights": part.loaded, "kv.bytes_per_token": part.prices.token, "kv.block_size": server.page}
+def _figures(part: Part, server: Server) -> dict[str, Any]:
+    figures: dict[str, Any] = {"weights": part.loaded, "kv.bytes_per_token": part.prices.token, "kv.block_size": server.page}
     if server.work:
         figures["activation_peak"] = sum(line.bytes for line in server.work)
     if part.states:
         figures["state.bytes"] = part.states
     if part.pool is not None:
         figures |= {"kv.pool": part.pool, "kv.tokens": part.tokens, "kv.blocks": part.tokens // server.page}
-        figures["kv.concurrency"] = part.tokens // server.context
+        figures["kv.concurrency"] = part.tokens / server.context
     return figures
 
 

@@ -8,6 +8,7 @@ Not modelled: bits that differ from layer to layer (the mean that the tool print
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -26,7 +27,7 @@ from everybyte.models.widths import widths_of
 from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.cache import Format
 from everybyte.rules.choices import Choices
-from everybyte.rules.holding import Holding
+from everybyte.rules.holding import Holding, Phases
 from everybyte.rules.overhead import workspace_line
 from everybyte.rules.paged import layer_caches, prices
 from everybyte.rules.pooled import prompt_line
@@ -78,14 +79,14 @@ def account(job: Job, network: Network, device: Device) -> Account:
     pool = known.get("kv.pool", tokens * token)
     cache = Line("kv_cache/tokens", "kv_cache", tokens * token, plain("tokens·token", tokens=tokens, token=token), CACHE_SOURCE)
     always = (*weights, workspace_line(device.compute_capability, 1), cache)
-    phases = (("load", weights), ("prefill", (*always, *_work(network, min(CHUNK, context)))), ("decode", always))
-    figures = {
+    phases: Phases = (("load", weights), ("prefill", (*always, *_work(network, min(CHUNK, context)))), ("decode", always))
+    figures: dict[str, Any] = {
         "weights": known.get("weights", sum(line.bytes for line in weights)), "kv.bytes_per_token": token, "kv.pool": pool, "kv.bytes": tokens * token,
-        "kv.tokens": pool // token if token else 0, "kv.concurrency": (pool // token // context) if token else 0, "kv.block_size": PAGE,
+        "kv.tokens": pool // token if token else 0, "kv.concurrency": pool / token / context if token else 0.0, "kv.block_size": PAGE,
     }  # fmt: skip
     choices.assume("the embedding stays in host memory; all other layers have the same bits a number")
     extra.tell(choices, NAME)
-    return Account((Rank(Holding(phases), host=host),), choices, figures=figures)  # type: ignore[arg-type]
+    return Account((Rank(Holding(phases), host=host),), choices, figures=figures)
 
 
 def _cache_bits(serve: Serve, choices: Choices) -> Bits:

@@ -21,7 +21,7 @@ from everybyte.models.widths import widths_of
 from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.cache import Format
 from everybyte.rules.choices import Choices
-from everybyte.rules.holding import Holding
+from everybyte.rules.holding import Holding, Phases
 from everybyte.rules.paged import layer_caches, prices
 from everybyte.rules.pooled import prompt_line
 from everybyte.rules.serve_settings import Extra, known_of
@@ -66,8 +66,8 @@ def account(job: Job, network: Network, device: Device) -> Account:
     if device.capacity:
         choices.assume(f"the GPU may use {limit / GiB:,.1f} of {device.capacity / GiB:,.1f} GiB ({WIRED})")
     extra.tell(choices, NAME)
-    phases = (("load", rows), ("prefill", (*held, _work(network, min(PREFILL, context) * sequences))), ("decode", held))
-    return Account((Rank(Holding(phases)),), choices, figures=figures, refusals=refusals)  # type: ignore[arg-type]
+    phases: Phases = (("load", rows), ("prefill", (*held, _work(network, min(PREFILL, context) * sequences))), ("decode", held))
+    return Account((Rank(Holding(phases)),), choices, figures=figures, refusals=refusals)
 
 
 def _working_set(capacity: int) -> int:

@@ -21,7 +21,7 @@ from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.cache import Format
 from everybyte.rules.choices import Choices
 from everybyte.rules.decoding import ceiling_figures
-from everybyte.rules.holding import Holding
+from everybyte.rules.holding import Holding, Phases
 from everybyte.rules.lora_slots import slot_lines
 from everybyte.rules.overhead import context, workspace_line
 from everybyte.rules.paged import Prices, layer_caches, prices
@@ -103,7 +103,9 @@ def account(job: Job, network: Network, device: Device) -> Account:
     )  # fmt: skip
     _assume(settings, worst, known, choices)
     extra.tell(choices, NAME)
-    figures = _figures(worst, server) | ceiling_figures(network, setup, settings.cut, device.name, worst.prices, settings.context, settings.running)
+    at_once = max(worst.pool.tokens // settings.context, 1) if worst.pool is not None else 1
+    at_once = min(at_once, settings.running or at_once)
+    figures = _figures(worst, server) | ceiling_figures(network, setup, settings.cut, device.name, worst.prices, settings.context, at_once)
     return Account(ranks, choices, figures=figures, refusals=_refusals(worst, server, serve))
 
 
@@ -150,7 +152,7 @@ def _absorbed(network: Network, cut: Cut) -> tuple[Line, ...]:
     return tuple(lines)
 
 
-def _phases(stage: Stage, server: Server) -> tuple[tuple[Phase, tuple[Line, ...]], ...]:
+def _phases(stage: Stage, server: Server) -> Phases:
     """Rows of loading, capture and serving."""
     s, reserve = server.settings, server.reserve
     always = (*stage.weights, workspace_line(server.device.compute_capability, 1))

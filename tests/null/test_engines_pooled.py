@@ -1,0 +1,148 @@
+"""TensorRT-LLM, TGI, LMDeploy, ExLlama and MLX: the share of free memory, pages, cache formats, weights, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from everybyte import estimate
+from everybyte.basics.errors import BadInput
+
+LLAMA = "meta-llama/Meta-Llama-3.1-8B"
+TOKEN = 131_072
+"""Bytes of a token of it in 16 bits."""
+
+
+def ask(engine: str, model: str = LLAMA, gpu: str | None = "a100-80gb", given: dict[str, int] | None = None, **serve: Any) -> Any:
+    made: dict[str, Any] = {"model": model, "hardware": {"gpus": 1}, "serve": {"engine": engine, **serve}}
+    if gpu:
+        made["hardware"]["gpu"] = gpu
+    return estimate(made | ({"given": given} if given else {}))
+
+
+def test_tensorrt_llm_gives_nine_tenths_of_free_memory_to_the_cache() -> None:
+    """Free after the engine and its execution context, times the fraction, in blocks."""
+    given = {"free_before_load": 70 * 10**9, "weights": 16 * 10**9, "activation_peak": 4 * 10**9}
+    figures = ask("tensorrt-llm", version="0.18", given=given).figures
+    assert figures["kv.tokens"] == int(50 * 10**9 * 0.9) // (32 * TOKEN) * 32
+    half = ask("tensorrt-llm", version="0.18", memory_fraction=0.45, given=given).figures
+    assert half["kv.tokens"] == pytest.approx(figures["kv.tokens"] / 2, abs=32)
+
+
+def test_tgi_keeps_a_twentieth_of_the_device() -> None:
+    """free - (1 - fraction)·total after a warm-up of max_batch_prefill_tokens."""
+    found = ask("tgi", version="3.0", batched_tokens=4096)
+    rows = {entry.id: entry.bytes for entry in found.worst.ledger}
+    expected = found.hardware.capacity * 0.95 - rows["context/cuda"] - found.figures["weights"] - rows["activation/prompt"]
+    assert found.figures["kv.pool"] == pytest.approx(expected, abs=2 * TOKEN)
+
+
+@pytest.mark.parametrize(("word", "token"), [("auto", TOKEN), ("int8", 2 * 32 * 8 * (128 + 4)), ("int4", 2 * 32 * 8 * (64 + 4))])
+def test_lmdeploy_cache_formats(word: str, token: int) -> None:
+    """8 or 4 bits with a scale and a zero point of 16 bits for each head and token."""
+    assert ask("lmdeploy", kv_dtype=word).figures["kv.bytes_per_token"] == token
+
+
+def test_lmdeploy_keeps_logits_free() -> None:
+    """The PyTorch engine: 2 bytes a logit of a prefill and two rows a sequence from 0.10 on, 7 bytes a logit before."""
+    new = ask("lmdeploy", version="0.12", batched_tokens=4096, sequences=128, extra={"backend": "pytorch"})
+    old = ask("lmdeploy", version="0.9", batched_tokens=4096, sequences=128, extra={"backend": "pytorch"})
+    assert new.figures["activation_peak"] == 2 * (4096 + 256) * 128_256
+    assert old.figures["activation_peak"] == 7 * 4096 * 128_256
+
+
+def test_a_share_of_all_memory_in_old_lmdeploy() -> None:
+    """Before 0.2.2 cache_max_entry_count was of the whole device, 0.5 by default."""
+    assert ask("lmdeploy", version="0.2.1").figures["kv.pool"] < ask("lmdeploy", version="0.6").figures["kv.pool"]
+
+
+@pytest.mark.parametrize(("kv", "token"), [("fp16", 32 * 2048 * 2), ({"k": "q4", "v": "q4"}, 32 * 2 * 32 * 18), ({"k": "q8", "v": "q4"}, 32 * 32 * (34 + 18))])
+def test_exllama_cache_formats(kv: Any, token: int) -> None:
+    """k bits a number and a 16-bit scale for 32 of them, keys and values each their own."""
+    assert ask("exllama", gpu="rtx-4090", weights={"format": "exl3", "bits": 4}, kv_dtype=kv, context=8192).figures["kv.bytes_per_token"] == token
+
+
+def test_exllama_weights() -> None:
+    """A trellis of so many bits, two signs a matrix, the head in 6 bits, the embedding in host memory."""
+    found = ask("exllama", gpu="rtx-4090", weights={"format": "exl3", "bits": 3.5}, context=8192)
+    blocks = 32 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 4096 * 14336)
+    head = 128_256 * 4096
+    assert found.figures["weights"] == pytest.approx(blocks * 3.5 / 8 + head * 6 / 8, rel=0.003)
+    assert found.figures["host.bytes"] == 2 * head
+    wider = ask("exllama", gpu="rtx-4090", weights={"format": "exl3", "bits": 4.25}, context=8192)
+    assert wider.figures["weights"] - found.figures["weights"] == pytest.approx(blocks * 0.75 / 8, rel=0.05)
+
+
+def test_mlx_weights_and_cache() -> None:
+    """Numbers of 4 bits with a scale and a bias of 16 bits for 64; a cache that grows by 256 tokens."""
+    found = ask("mlx", gpu="Apple-M4-Max-128GB", weights={"format": "int4"}, context=1000)
+    linear = 32 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 4096 * 14336) + 128_256 * 4096
+    assert found.figures["weights"] == pytest.approx(linear * 4.5 / 8 + 2 * 128_256 * 4096, rel=0.001)
+    assert found.figures["kv.bytes"] == 1024 * TOKEN
+    assert ask("mlx", gpu=None, context=1000, extra={"kv_bits": 8}).figures["kv.bytes"] == 1024 * 2 * 32 * (1024 + 2 * 2 * 16)
+
+
+def test_mlx_may_not_use_all_memory() -> None:
+    """The GPU's working set is a share of the machine's memory, unless the wired limit says more."""
+    small = ask("mlx", "Qwen/Qwen2.5-72B", "Apple-M4-Max-128GB", weights={"format": "bf16"})
+    assert not small.fits
+    assert "iogpu.wired_limit_mb" in small.warnings[0]
+
+
+@pytest.mark.parametrize("engine", ["tensorrt-llm", "tgi", "lmdeploy"])
+def test_no_gpu_no_pool(engine: str) -> None:
+    """Without a device there are weights and a price, and it is said why there is no pool."""
+    found = ask(engine, gpu=None)
+    assert found.fits is None
+    assert "kv.pool" not in found.figures
+    assert any("hardware.gpu" in text for text in found.assumptions)
+
+
+@pytest.mark.parametrize("engine", ["tensorrt-llm", "tgi", "lmdeploy"])
+def test_a_model_that_is_too_large(engine: str) -> None:
+    """No page of cache is left."""
+    found = ask(engine, "Qwen/Qwen2.5-72B")
+    assert not found.fits
+    assert "no room" in found.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("engine", "serve", "path"),
+    [
+        ("lmdeploy", {"kv_dtype": "fp8"}, "serve.kv_dtype"),
+        ("exllama", {"kv_dtype": "nvfp4"}, "serve.kv_dtype"),
+        ("exllama", {"weights": {"format": "awq"}}, "serve.weights.format"),
+        ("mlx", {"weights": {"format": "fp8"}}, "serve.weights.format"),
+        ("tgi", {"extra": {"max_batch_prefill_tokens": "many"}}, "serve.extra.max_batch_prefill_tokens"),
+    ],
+)
+def test_bad_settings(engine: str, serve: dict[str, Any], path: str) -> None:
+    """What an engine does not have is refused at its key."""
+    with pytest.raises(BadInput) as refused:
+        ask(engine, **serve)
+    assert refused.value.path == path
+
+
+@pytest.mark.parametrize("engine", ["sglang", "tensorrt-llm", "tgi", "lmdeploy", "exllama", "mlx"])
+def test_rows_are_the_sum(engine: str) -> None:
+    """The rows of a phase add up to the phase."""
+    found = ask(engine)
+    for phase in found.worst.phases:
+        assert sum(e.bytes for e in found.worst.ledger if phase.name in e.phases and e.category != "context") == phase.allocated
+
+
+def test_decoding_is_bound_by_bandwidth() -> None:
+    """Weights without the embedding and the cache of a full context, read once a token; several sequences share the weights."""
+    figures = ask("lmdeploy", context=8192, sequences=8).figures
+    read = 2 * (8_030_261_248 - 128_256 * 4096)
+    assert figures["decode.tokens_per_s"] == int(2039e9 / (read + 8192 * TOKEN))
+    assert figures["decode.batch_tokens_per_s"] == int(8 * 2039e9 / (read + 8 * 8192 * TOKEN))
+
+
+def test_decoding_reads_the_chosen_experts() -> None:
+    """One token reads top_k of E experts, many sequences nearly all of them."""
+    figures = ask("lmdeploy", "Qwen/Qwen3-30B-A3B", context=1024, sequences=64).figures
+    active = 3.35e9 * 2
+    assert 2039e9 / active * 0.9 < figures["decode.tokens_per_s"] < 2039e9 / active * 1.3
+    assert figures["decode.batch_tokens_per_s"] < 64 * figures["decode.tokens_per_s"] / 5
