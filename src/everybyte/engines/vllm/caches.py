@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from everybyte.basics.dtypes import DTYPES
 from everybyte.basics.errors import Unsupported
 from everybyte.basics.units import ceil_div, round_up
+from everybyte.engines.vllm import compressed
 from everybyte.engines.vllm.network import first_with
 from everybyte.engines.vllm.pages import Spec
 from everybyte.engines.vllm.settings import Settings
@@ -64,6 +65,10 @@ def kv_bytes(s: Settings, numbers: int, heads: int) -> int:
 def layers_of(network: Network, s: Settings, fields: Mapping[str, Any]) -> Layers:
     """The caches of the blocks of one stage, the draft's behind them."""
     found = [spec for run in network.runs for spec in _specs(network, run, s, fields) * run.count]
+    if compressed.is_compressed(tuple(found)):
+        if s.draft.endswith("mtp"):
+            found += [spec for spec in found if spec.width == "v4 window"][-1:] * int(fields.get("num_nextn_predict_layers") or 0)
+        return Layers(tuple(found), s.block_size or compressed.BLOCK)
     block = _block_size(found, s, network)
     found = [replace(spec, block=block) if spec.kind != "state" else spec for spec in found]
     states = [spec for spec in found if spec.kind == "state"]
@@ -91,8 +96,8 @@ def _block_size(specs: list[Spec], s: Settings, network: Network) -> int:
 def _specs(network: Network, run: Run, s: Settings, fields: Mapping[str, Any]) -> list[Spec]:
     """The caches of one block."""
     caches = declare(run.layer, DECLARE, run.dims or hidden_dims(network.hidden)).caches
-    if any(cache.every > 1 for cache in caches):
-        raise Unsupported("model", "the cache of compressed attention (DeepSeek-V4) is not answered for vLLM yet")
+    if first_with(run.layer, "compressor") is not None:
+        return list(compressed.specs(list(caches), s.block_size or compressed.BLOCK, s.kv_dtype))
     by_place: dict[str, list[Cache]] = {}
     for cache in caches:
         by_place.setdefault("" if cache.kind == "state" else cache.place + cache.kind, []).append(cache)

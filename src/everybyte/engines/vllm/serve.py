@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from everybyte.basics.units import GiB
+from everybyte.engines.vllm import compressed
 from everybyte.engines.vllm.activation import Peak, profile
 from everybyte.engines.vllm.caches import batches, layers_of
 from everybyte.engines.vllm.network import fields_of, stage_sizes
@@ -79,7 +80,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
         weights = weight_rows(part, s, setup, fields, last=last)
         peak = profile(part, s, setup, device, fields, first=first, last=last)
         outside, graphs = non_torch(job, s, device), graph_line(part, s, str(fields.get("model_type")))
-        plan = plan_of(layers_of(part, s, fields).specs, padding=_padding(s), joined=s.joined or not s.release.groups_layers)
+        plan = plan_for(part, s, fields)
         stage = Stage(weights, peak, outside, graphs, plan, None)
         stages.append(stage._replace(pool=_pool(stage, s, device, known)))
     demand = Demand(s.context, batches(s), s.dcp, network.memory(s.context))
@@ -113,6 +114,14 @@ def _served(setup: Setup, network: Network, choices: Choices) -> Setup:
         return setup
     choices.assume("NVFP4: the routed experts alone are packed, as in published checkpoints; point model at the files to know")
     return replace(setup, packed=replace(setup.packed, skip=(*setup.packed.skip, "*self_attn", "*linear_attn", "*shared_expert", "*shared_experts")))
+
+
+def plan_for(stage: Network, s: Settings, fields: Mapping[str, Any]) -> Plan:
+    """How the layers of a stage share the pool."""
+    specs = layers_of(stage, s, fields).specs
+    if compressed.is_compressed(specs):
+        return compressed.plan_of(specs)
+    return plan_of(specs, padding=_padding(s), joined=s.joined or not s.release.groups_layers)
 
 
 def _padding(s: Settings) -> float:

@@ -6,11 +6,12 @@ The engine's log says them as `Model loading took ... GiB`: bytes that loading l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
+from everybyte.basics.dtypes import DTYPES
 from everybyte.basics.units import round_up
 from everybyte.engines.vllm.network import first_with, inside
 from everybyte.engines.vllm.settings import Settings
@@ -47,13 +48,18 @@ class Ranks(Cut, frozen=True):
     """How the ranks divide a stage, with the tensors that vLLM joins."""
 
     mxfp4: tuple[int, int, int] = (1, 1, 1)
+    """Multiples of an expert's width, of the hidden size and of the packed axis."""
+    fp4_experts: bool = False
+    """Experts are in MXFP4 whatever the other layers are in (`expert_dtype` of the config, DeepSeek-V4)."""
 
     def local(self, whole: tuple[Group, ...], setup: Setup) -> tuple[Group, ...]:
         """The groups as they lie on this rank."""
-        packs = setup.packed is not None and setup.packed.format == "mxfp4"
-        return tuple(
-            group._replace(members=tuple(self._padded(_joined(group.members)) if packs else _joined(group.members))) for group in super().local(whole, setup)
-        )
+        return tuple(group._replace(members=tuple(self._stored(_joined(group.members), setup))) for group in super().local(whole, setup))
+
+    def _stored(self, members: tuple[Parameter, ...], setup: Setup) -> Iterable[Parameter]:
+        if setup.packed is not None and setup.packed.format == "mxfp4":
+            return self._padded(members)
+        return map(_in_fp4, members) if self.fp4_experts else members
 
     def _padded(self, members: tuple[Parameter, ...]) -> Iterator[Parameter]:
         """Experts in MXFP4."""
@@ -68,6 +74,14 @@ class Ranks(Cut, frozen=True):
             h = round_up(rows.size if down else cols.size, hidden)
             sizes = (h, round_up(f, along)) if down else (2 * f, round_up(h, along))
             yield replace(p, dims=(experts, Dim(rows.letter, sizes[0]), Dim(cols.letter, sizes[1])))
+
+
+def _in_fp4(p: Parameter) -> Parameter:
+    """Experts as bytes: 17 for 32 numbers."""
+    if not (p.packed and len(p.dims) == 3 and "experts" in p.name):
+        return p
+    kind = DTYPES["mxfp4"]
+    return replace(p, packed=False, dtype=DTYPES["int8"], dims=(*p.dims[:-1], Dim("m", kind.nbytes(p.dims[-1].size))))
 
 
 def _joined(members: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
@@ -86,21 +100,22 @@ def _joined(members: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
     return tuple(found)
 
 
-def ranks_of(s: Settings) -> Ranks:
+def ranks_of(s: Settings, fields: Mapping[str, Any]) -> Ranks:
     """How the ranks divide a stage."""
-    whole = s.tp * s.dp if s.experts_parallel else 1
-    return Ranks(s.tp, s.tp, whole, 1 if s.experts_parallel else s.tp, s.tp, s.tp, mxfp4=MXFP4_MULTIPLES.get(s.generation, (128, 256, 1)))
+    whole, width = (s.tp * s.dp, 1) if s.experts_parallel else (1, s.tp)
+    multiples = MXFP4_MULTIPLES.get(s.generation, (128, 256, 1))
+    return Ranks(s.tp, s.tp, whole, width, s.tp, s.tp, mxfp4=multiples, fp4_experts=fields.get("expert_dtype") == "fp4")
 
 
 def weight_rows(stage: Network, s: Settings, setup: Setup, fields: Mapping[str, Any], *, last: bool) -> tuple[Line, ...]:
     """The rows of one rank of a stage. `last`: the stage that holds the head, and the draft with it."""
-    cut = ranks_of(s)
+    cut = ranks_of(s, fields)
     lines = [*weight_lines(stage, setup, cut), *_rope(stage, s, fields)]
     lines += _absorbed(stage, s)
     if last and s.draft.endswith("mtp"):
         lines += _prediction(stage, s, setup, fields)
     if s.lora is not None and s.release.number >= (0, 8):  # before, they were made when the weights had been counted
-        lines.append(_adapters(stage, s, setup))
+        lines.append(_adapters(stage, s, setup, fields))
     return tuple(_offloaded(lines, s.offload))
 
 
@@ -143,21 +158,21 @@ def _absorbed(stage: Network, s: Settings) -> Iterator[Line]:
 def _prediction(stage: Network, s: Settings, setup: Setup, fields: Mapping[str, Any]) -> Iterator[Line]:
     """A block like the last one that attends."""
     count = int(fields.get("mtp_num_hidden_layers") or fields.get("num_nextn_predict_layers") or 0)
-    whole = [run for run in stage.runs if first_with(run.layer, "kv_heads") is not None or first_with(run.layer, "kv_rank") is not None]
+    whole = [run for run in stage.runs if any(first_with(run.layer, name) is not None for name in ("kv_heads", "kv_rank", "compressor"))]
     if not count or not whole:
         return
     alone = replace(stage, runs=(Run("mtp", 0, 1, whole[-1].layer, whole[-1].dims),), towers=(), stem=None, tail=None, head=None)
-    block = sum(line.bytes for line in weight_lines(alone, setup, ranks_of(s)))
+    block = sum(line.bytes for line in weight_lines(alone, setup, ranks_of(s, fields)))
     e, h = s.compute.block_bytes, stage.hidden
     text = plain("n·(block + 2·e·h·h)", n=count, block=block, e=e, h=h)
     yield Line("weights/mtp", "parameter", count * (block + 2 * e * h * h), text, PREDICTION, "formula")
 
 
-def _adapters(stage: Network, s: Settings, setup: Setup) -> Line:
+def _adapters(stage: Network, s: Settings, setup: Setup, fields: Mapping[str, Any]) -> Line:
     """Both factors beside every linear layer of a block; experts and heads have none."""
     assert s.lora is not None
     width = 0
-    for group in groups(stage, setup, ranks_of(s)):
+    for group in groups(stage, setup, ranks_of(s, fields)):
         if group.part in ("embed", "head", "norm"):
             continue
         for p in group.members:
