@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from everybyte.basics.dtypes import BF16
 from everybyte.basics.units import GiB, ceil_div
+from everybyte.engines.sglang.beside import absorbed_lines, rotary_lines
 from everybyte.engines.sglang.fraction import Reserve
 from everybyte.engines.sglang.pool import TWO_POOLS, Costs, Pool, costs_of, pool_from_bytes, pool_lines, pool_of, priced, requests_of
 from everybyte.engines.sglang.settings import Settings, reserve_of, settings_of
 from everybyte.engines.sglang.work import draft_lines, graph_line, work_lines
 from everybyte.job import Job, Serve
-from everybyte.layers.network import Network, declare
+from everybyte.layers.network import Network
 from everybyte.layers.setup import Setup
-from everybyte.ledger.build import Line, plain
+from everybyte.ledger.build import Line
 from everybyte.ledger.entry import Phase
-from everybyte.models.count import DECLARE, parts
 from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.cache import Format
 from everybyte.rules.choices import Choices
@@ -29,11 +28,10 @@ from everybyte.rules.serve_communicators import serving_lines
 from everybyte.rules.serve_settings import Extra, captured, known_of, kv_format
 from everybyte.rules.serve_weights import setup_of
 from everybyte.rules.static import weight_lines
-from everybyte.rules.tensor_parallel import Cut, stages_of
+from everybyte.rules.tensor_parallel import stages_of
 
 NAME = "sglang"
 CACHES = ("bf16", "fp16", "fp8", "nvfp4")
-ABSORBED = "sglang models/deepseek_v2.py post_load_weights: w_kc and w_vc, 16-bit copies of kv_b_proj beside it"
 
 
 class Budget(NamedTuple):
@@ -112,7 +110,12 @@ def account(job: Job, network: Network, device: Device) -> Account:
 def _stage(network: Network, server: Server) -> Stage:
     """Weights, prices and pools of one rank."""
     s, known = server.settings, server.known
-    weights = (*weight_lines(network, server.setup, s.cut), *_absorbed(network, s.cut), *slot_lines(network, server.setup, s.cut, s.lora))
+    weights = (
+        *weight_lines(network, server.setup, s.cut),
+        *absorbed_lines(network, s.cut),
+        *rotary_lines(network),
+        *slot_lines(network, server.setup, s.cut, s.lora),
+    )
     found = prices(layer_caches(network, s.cut, server.kind, s.state_bytes, priced))
     since = TWO_POOLS.get(network.family)
     two = since is not None and s.version >= since and found.windowed > 0
@@ -136,20 +139,6 @@ def _budget(loaded: int, server: Server) -> Budget | None:
     if not before:
         return None
     return Budget(before, known.get("free_after_weights", before - loaded), round(before * (1 - server.reserve.fraction)))
-
-
-@lru_cache(maxsize=256)
-def _absorbed(network: Network, cut: Cut) -> tuple[Line, ...]:
-    """What MLA keeps beside its projections for attention over latents."""
-    lines = []
-    for part in parts(network):
-        for parameter in declare(part.layer, DECLARE, part.dims).parameters:
-            if parameter.name.endswith("kv_b_proj.weight"):
-                rows, width = (dim.size for dim in parameter.dims)
-                each = ceil_div(rows, cut.heads)
-                text = plain("L·2·rows·r_kv", L=part.copies, rows=each, r_kv=width)
-                lines.append(Line(f"weights/{part.label}/absorbed", "parameter", 2 * part.copies * each * width, text, ABSORBED))
-    return tuple(lines)
 
 
 def _phases(stage: Stage, server: Server) -> Phases:
