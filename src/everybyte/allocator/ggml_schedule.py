@@ -23,6 +23,8 @@ class Rules(NamedTuple):
     rows_everywhere: bool = True
     """The number of tokens that decides over copying weights to a GPU is axis 1 for products, axis 2 for experts and rope, else all rows
     (ggml-cuda.cu get_op_batch_size); False: axis 1, or axis 2 for experts alone."""
+    weighs_experts: bool = False
+    """Experts are copied only if each gets enough tokens on average (ik_llama.cpp PR 520)."""
     unused_inputs: bool = True
     """Inputs that nothing reads get copies too when several batches are under way."""
 
@@ -37,8 +39,6 @@ class Devices(NamedTuple):
     """Weights in host memory are copied to the first GPU for large batches."""
     least_batch: int = 32
     """How large."""
-    least_experts: int = 0
-    """For experts, where that differs (ik_llama.cpp: 32·experts/used)."""
 
     @property
     def cpu(self) -> int:
@@ -62,8 +62,8 @@ def _offloads(node: Tensor, devices: Devices, rules: Rules) -> bool:
     if node.op == "get_rows":
         return False
     routed = node.op in ("mul_mat_id", "moe_up_gate")
-    if routed and devices.least_experts:
-        return node.ne[2] >= devices.least_experts
+    if routed and rules.weighs_experts:
+        return node.ne[2] * node.ne[1] >= devices.least_batch * node.sources[0].ne[2]
     if rules.rows_everywhere:
         batch = node.ne[1] if node.op == "mul_mat" else node.ne[2] if routed or node.op == "rope" else node.ne[1] * node.ne[2] * node.ne[3]
         return batch >= devices.least_batch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from everybyte.allocator.ggml import Kind
@@ -86,7 +87,16 @@ def stored(network: Network, index: int, cells: Cells, slots: int, forms: Format
         keys, values = _latent_widths(latent, forms, release)
     else:
         keys, values = (elements(cache.dims)[0] for cache in kept[:2])
+        if not forms.flash and release.writes_rows:
+            values = widest_values(network)
     return Stored(forms.key.row_bytes(keys) * tokens, forms.value.row_bytes(values) * tokens, windowed, state, (("cells", tokens), ("K", keys), ("V", values)))
+
+
+@lru_cache(maxsize=256)
+def widest_values(network: Network) -> int:
+    """Numbers of the widest row of values: without flash attention every layer's are stored as wide, transposed (n_embd_v_gqa_max)."""
+    shapes = [attention_of(part) for block in blocks_of(network) for part in parts_of(block) if not isinstance(part, MLA)]
+    return max((shape.value * shape.kv_heads for shape in shapes if shape is not None), default=0)
 
 
 def state_numbers(name: str, sizes: list[int]) -> int:

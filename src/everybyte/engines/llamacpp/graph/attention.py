@@ -65,7 +65,8 @@ def _write(b: Builder, layer: int, k: Tensor | None, v: Tensor | None, shape: Sh
     """Stores keys and values; without flash attention values are stored transposed."""
     widths = shape.key * shape.kv_heads, shape.value * shape.kv_heads
     keys = b.cache(layer, widths[0], window.cells, b.prompt.key)
-    values = b.cache(layer, widths[1], window.cells, b.prompt.value)
+    wide = b.prompt.widest_values if window.value_rows is not None and not b.prompt.flash else widths[1]
+    values = b.cache(layer, wide, window.cells, b.prompt.value)
     if k is not None:
         b.store(keys, window.key_rows, op.view(k, widths[0], b.tokens) if window.key_rows is not None else k, widths[0])
     if v is None:
@@ -74,8 +75,10 @@ def _write(b: Builder, layer: int, k: Tensor | None, v: Tensor | None, shape: Sh
         b.store(values, window.value_rows, op.view(v, widths[1], b.tokens) if window.value_rows is not None else v, widths[1])
     elif window.value_rows is not None:
         whole = v if op.is_contiguous(v) else op.cont(v, widths[1], b.tokens)
-        singles = op.reshape(whole, 1, widths[1] * b.tokens)
-        b.graph.expand(op.set_rows(op.reshape(values, 1, widths[1] * window.cells * b.prompt.streams), singles, window.value_rows))
+        if wide > widths[1]:
+            whole = Tensor(F32, (wide, b.tokens), "pad", (op.reshape(whole, widths[1], b.tokens),))
+        singles = op.reshape(whole, 1, wide * b.tokens)
+        b.graph.expand(op.set_rows(op.reshape(values, 1, wide * window.cells * b.prompt.streams), singles, window.value_rows))
     else:
         flat = v if v.ne[0] == widths[1] else op.reshape(v, widths[1], b.tokens)
         b.graph.expand(op.copy_into(op.permute(flat, 1, 0, 2, 3), op.view(values, b.tokens, widths[1])))

@@ -49,8 +49,9 @@ class Builder:
     def matrix(self, name: str, layer: int, *ne: int, form: Kind | None = None) -> Tensor:
         """A weight matrix of a layer."""
         device = self.placement.tensor(name, layer)
-        stays = device == self.cpu and self.placement.stays(name, layer)
-        return op.outside(form or self.placement.kind(name, layer), *ne, device=device, stays=stays)
+        form = form or self.placement.kind(name, layer)
+        stays = device == self.cpu and form.block > 1 and self.placement.stays(name, layer)
+        return op.outside(form, *ne, device=device, stays=stays)
 
     def vector(self, name: str, layer: int, *ne: int) -> Tensor:
         """A norm's weight, a bias."""
@@ -115,8 +116,8 @@ class Builder:
         copy = op.like("dup", op.new_input(F32, self.hidden, self.tokens))
         self.graph.expand(op.set_rows(copy, op.get_rows(table, tokens), rows))
 
-    def window(self, cells: int, widths: tuple[int, int], heads: tuple[int, int], one: bool = False) -> Window:
-        """The inputs of a cache. `widths` and `heads`: of keys and values of a layer, of one head; `one`: keys only."""
+    def window(self, cells: int, heads: tuple[int, int], one: bool = False) -> Window:
+        """The inputs of a cache. `heads`: widths of a key and a value head, 0 where they differ; `one`: keys only."""
         prompt, release = self.prompt, self.release
         rows = self.tokens // prompt.streams
         if release.narrow_mask:
@@ -127,7 +128,7 @@ class Builder:
         key_rows = value_rows = None
         if release.writes_rows:
             key_rows = op.new_input(I64, self.tokens)
-            value_rows = None if one else op.new_input(I64, self.tokens if prompt.flash else self.tokens * widths[1])
+            value_rows = None if one else op.new_input(I64, self.tokens * (1 if prompt.flash else prompt.widest_values))
         turns = [None, None]
         if release.turns_cache and not one:
             turns = [self._hadamard(form, size, largest) for form, size, largest in ((prompt.key, heads[0], True), (prompt.value, heads[1], False))]

@@ -96,9 +96,8 @@ class _Decoder:
             self.states = States(b)
 
     def _window(self, shapes: list[Shape], cells: int, latent: bool) -> Window:
-        widths = max(s.key * s.kv_heads for s in shapes), max(s.value * s.kv_heads for s in shapes)
         heads = (shapes[0].key, shapes[0].value) if len({s.key for s in shapes}) == 1 else (0, 0)
-        return self.b.window(cells, widths, heads or (0, 0), one=latent)
+        return self.b.window(cells, heads, one=latent)
 
     # -- blocks ---------------------------------------------------------------------------------------------------------------
     def _block(self, index: int, block: Any, x: Tensor) -> Tensor:

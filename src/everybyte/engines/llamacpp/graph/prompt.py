@@ -59,5 +59,7 @@ class Prompt(NamedTuple):
     """How the fork computes MLA: 0 all keys and values, 1 absorbed, 2 and 3 expanded for prompts."""
     most_scores: int = 0
     """MiB that its scores, or its expanded keys and values, may take at once; 0: any."""
+    widest_values: int = 0
+    """Numbers of the widest row of values in the network."""
     joins_experts: bool = False
     """The fork's fused gate and up product of experts (-fmoe)."""
