@@ -6,9 +6,8 @@ keep and of the gradients that the later ones made. Sizes are linear in the batc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from itertools import accumulate
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -18,11 +17,12 @@ from everybyte.basics.record import Record
 from everybyte.layers.network import Network, write
 from everybyte.layers.replay import Instant, Recompute, Tally
 from everybyte.layers.setup import Setup
-from everybyte.layers.size import TOKENS, Batch, Point, Size
+from everybyte.layers.size import TOKENS, Batch
 from everybyte.layers.tape import Role, Storage
 from everybyte.ledger.build import Line, Text, plain
 from everybyte.ledger.entry import Category, Phase
 from everybyte.models.count import Part, parts
+from everybyte.rules.instants import measured, point_of
 from everybyte.rules.layout import WHOLE, Layout, Moment
 from everybyte.rules.recipe import GradientsLive, Recipe, RecomputePlan
 from everybyte.rules.texts import group, storages_text
@@ -172,54 +172,6 @@ Waiting = tuple[tuple[str, int], ...]
 """(piece of the network, micro-batches): kept tensors that are alive beside those of the micro-batch that runs, in a pipeline."""
 
 
-def _instant(held: Iterable[Storage]) -> Instant:
-    storages = tuple(held)
-    return Instant(Size.total(s.size for s in storages), storages)
-
-
-@lru_cache(maxsize=4096)
-def gathering(tally: Tally) -> Instant:
-    """Before a layer runs, while its weights are gathered: its input is there."""
-    return _instant(() if tally.start.persistent else (tally.start,))
-
-
-@lru_cache(maxsize=4096)
-def around(tally: Tally, reentrant: bool) -> tuple[tuple[Moment, Instant], ...]:
-    """Before a layer goes back, while its weights are gathered again, and when it has gone back, while its gradients are shared. What is there when
-    backward is done is the gradient of its input; a reentrant CheckpointFunction.backward still has its input, its result and the result's gradient."""
-    given = (*tally.kept, tally.incoming) if tally.incoming is not None else tally.kept
-    found: list[tuple[Moment, Instant]] = [("regather", _instant(given))]
-    if tally.gradients:
-        own = (tally.start, tally.end, tally.incoming) if reentrant and tally.kept == (tally.start,) else ()
-        returned = (s for s in (*own, tally.outgoing) if s is not None and not s.persistent)
-        found.append(("reduce", _instant((*tally.gradients, *returned))))
-    return tuple(found)
-
-
-class Measured(Record, frozen=True):
-    """Bytes of a layer for one batch: what it keeps, and its highest instants."""
-
-    kept: int
-    cached: int
-    lingering: int
-    forward: tuple[int, Instant] | None
-    backward: tuple[int, Instant] | None
-
-
-@lru_cache(maxsize=65536)
-def measured(tally: Tally, batch: Batch) -> Measured:
-    """A layer at a batch."""
-    point = point_of(batch)
-    best = (max(((i.size.at(point), i) for i in found), key=lambda pair: pair[0], default=None) for found in (tally.forward, tally.backward))
-    return Measured(tally.kept_size.at(point), tally.cached_size.at(point), tally.lingering_size.at(point), *best)
-
-
-@lru_cache(maxsize=4096)
-def point_of(batch: Batch) -> Point:
-    """The values of axis products for a batch."""
-    return Point(batch)
-
-
 class Frame:
     """What a course has whatever its batch is: the row, and of the layout what is gathered, stays or is left beside the tensors of each layer."""
 
@@ -251,7 +203,8 @@ class Course:
             self.points[tower.name] = point_of(Batch(items, length, length))
         self.point = self.points[""]
         self.worst = point_of(recipe.batch._replace(is_uneven=True))
-        self.measures = [measured(s.tally, self.points[s.tower].batch) for s in self.row]
+        by_unit, reentrant = layout.by_unit, recipe.recompute.mode == "reentrant"
+        self.measures = [measured(s.tally, self.points[s.tower].batch, by_unit=by_unit, reentrant=reentrant) for s in self.row]
         self.kept = [m.kept for m in self.measures]
         self.cached = [m.cached for m in self.measures]
         self.lingering = [m.lingering for m in self.measures]
@@ -262,16 +215,20 @@ class Course:
         in_flight = dict(waiting)
         self.waiting = [in_flight.get(s.part, 0) for s in self.row]
         self.waiting_bytes = sum(n * s.copies * kept for n, s, kept in zip(self.waiting, self.row, self.kept, strict=True)) if waiting else 0
-        self._offloads = any(s.offloaded for s in self.row)
-        self._kept_before = self._before(self.kept)
-        self._cached_before = self._before(self.cached)
-        self._stays_before = self._before(self.stays)
         self._left = [g + h for g, h in zip(self.gradients, self.lingering, strict=True)]
-        self._left_before = self._before(self._left)
+        self._sum_up()
 
-    def _before(self, sizes: list[int]) -> list[int]:
-        """Of each segment, and of the end, the sum over all copies of the earlier ones."""
-        return list(accumulate((s.copies * size for s, size in zip(self.row, sizes, strict=True)), initial=0))
+    def _sum_up(self) -> None:
+        """Of each segment, and of the end, sums over all copies of the earlier ones: what is kept or stays, what is cached, what backward leaves."""
+        kept = cached = left = 0
+        self._kept_before, self._cached_before, self._left_before = [0], [0], [0]
+        for segment, measure, stays, leaves in zip(self.row, self.measures, self.stays, self._left, strict=True):
+            kept += segment.copies * ((0 if segment.offloaded else measure.kept) + stays)
+            cached += segment.copies * (0 if segment.offloaded else measure.cached)
+            left += segment.copies * leaves
+            self._kept_before.append(kept)
+            self._cached_before.append(cached)
+            self._left_before.append(left)
 
     def beside(self, index: int, moment: Moment) -> int:
         """Bytes that the layout has beside the tensors of a segment that runs."""
@@ -294,64 +251,48 @@ class Course:
         """The highest instant of forward over segments first..last (exclusive)."""
         best = Summit(0, first, 0, Instant(self.row[first].tally.kept_size, ()), "forward")
         for index in range(first, last):
-            measure, before = self.measures[index], self.row[index].copies - 1
-            if measure.forward is None:
-                continue
+            before = self.row[index].copies - 1
             held = self._held(index, before, backward=False) + self.waiting_bytes
-            for moment, size, instant in (*self._gathering(index), ("forward", *measure.forward)):
+            for moment, size, instant in self.measures[index].forward:
                 height = held + self.beside(index, moment) + size
                 if height > best.bytes:
                     best = Summit(height, index, before, instant, moment)
         return best
 
-    def _gathering(self, index: int) -> Iterator[tuple[Moment, int, Instant]]:
-        """The instant before a layer runs, where its weights have to be gathered: its input is there."""
-        if self.layout.by_unit:
-            yield "gather", *self._sized(index, gathering(self.row[index].tally))
-
-    def _sized(self, index: int, instant: Instant) -> tuple[int, Instant]:
-        return instant.size.at(self.points[self.row[index].tower]), instant
-
-    def _held(self, index: int, before: int, *, backward: bool) -> int:
-        """Bytes that are there of the layers before a copy of segment `index`, `before` copies of which come earlier."""
-        if self._offloads:
-            one = self.kept if backward else [kept + cached for kept, cached in zip(self.kept, self.cached, strict=True)]
-            held = sum(n * one[i] for i, n in self._present(index, before, backward=backward))
-        else:
-            held = self._kept_before[index] + before * self.kept[index]
-            held += 0 if backward else self._cached_before[index] + before * self.cached[index]
-        return held + self._stays_before[index] + before * self.stays[index]
-
     def backward(self, first: int, last: int) -> Summit:
         """The highest instant of backward over segments first..last (exclusive)."""
         best = Summit(0, first, 0, Instant(self.row[first].tally.kept_size, ()), "backward")
         for index in range(first, last):
-            copies = self.row[index].copies
-            candidates = [(size + self.beside(index, moment), moment, instant) for moment, size, instant in self._candidates(index)]
-            if not candidates:
-                continue
-            size, moment, instant = max(candidates, key=lambda found: found[0])
-            later = self._left_before[-1] - self._left_before[index + 1] + self.waiting_bytes
-            for before in {0, copies - 1}:
-                other = self.layout.left_sum(self, index, before)
-                height = self._held(index, before, backward=True) + later + other + (copies - 1 - before) * self._left[index] + size
-                if height > best.bytes:
-                    best = Summit(height, index, before, instant, moment)
+            copies, later = self.row[index].copies, self._left_before[-1] - self._left_before[index + 1] + self.waiting_bytes
+            rest = {before: self._rest(index, before) for before in {0, copies - 1}}
+            for moment, size, instant in self.measures[index].backward:
+                beside = later + self.beside(index, moment) + size
+                for before, held in rest.items():
+                    if held + beside > best.bytes:
+                        best = Summit(held + beside, index, before, instant, moment)
         return best
+
+    def _rest(self, index: int, before: int) -> int:
+        """Bytes that are there of the other copies of a segment, of the layers before it, and that the layout has until backward is done."""
+        left = (self.row[index].copies - 1 - before) * self._left[index]
+        return self._held(index, before, backward=True) + left + self.layout.left_sum(self, index, before)
+
+    def _held(self, index: int, before: int, *, backward: bool) -> int:
+        """Bytes that are there of the layers before a copy of segment `index`, `before` copies of which come earlier."""
+        held = self._kept_before[index] + before * self.stays[index]
+        held += 0 if self.row[index].offloaded else before * self.kept[index]
+        if not backward:
+            held += self._cached_before[index] + (0 if self.row[index].offloaded else before * self.cached[index])
+        return held if self.recipe.recompute.in_flight is None else held + self._back_on_device(index, before, backward=backward)
+
+    def _back_on_device(self, index: int, before: int, *, backward: bool) -> int:
+        """What of it waits in host memory, but is on the device while a copy of segment `index` runs."""
+        found = self._present(index, before, backward=backward)
+        return sum(n * (self.kept[i] + (0 if backward else self.cached[i])) for i, n in found if self.row[i].offloaded)
 
     def done(self, index: int, before: int) -> tuple[int, ...]:
         """Of each segment, how many copies have gone back while a copy of segment `index` does, `before` copies of which wait."""
         return (*[0] * index, self.row[index].copies - 1 - before, *[s.copies for s in self.row[index + 1 :]])
-
-    def _candidates(self, index: int) -> Iterator[tuple[Moment, int, Instant]]:
-        """The highest instant of a segment's backward; and, where layers are gathered and shared one by one, the instants before and after it."""
-        found = self.measures[index].backward
-        if found is None:
-            return
-        yield "backward", *found
-        if self.layout.by_unit:
-            for moment, instant in around(self.row[index].tally, self.recipe.recompute.mode == "reentrant"):
-                yield moment, *self._sized(index, instant)
 
     def _present(self, index: int, before: int, *, backward: bool) -> Iterator[tuple[int, int]]:
         """(segment, copies) whose kept tensors are on the device while a copy of segment `index` runs, `before` copies of which ran earlier."""

@@ -24,11 +24,12 @@ from everybyte.ledger.entry import Phase
 from everybyte.ledger.ledger import Ledger
 from everybyte.models.count import parts
 from everybyte.rules.alike import once, unnamed
+from everybyte.rules.instants import measured, point_of
 from everybyte.rules.layout import Layout
 from everybyte.rules.pipeline import Flight, flights, in_flight
 from everybyte.rules.recipe import Recipe
 from everybyte.rules.stages import Stage
-from everybyte.rules.step import Course, Waiting, measured, point_of, segments
+from everybyte.rules.step import Course, Waiting, segments
 from everybyte.rules.training import Training, course_of
 
 
