@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from everybyte.basics.dtypes import DTYPES
 from everybyte.basics.errors import Unsupported
 from everybyte.basics.record import Record
 from everybyte.basics.units import round_up
@@ -14,7 +13,7 @@ from everybyte.layers.network import Network
 from everybyte.models.count import parameter_count
 from everybyte.rules.choices import Choices
 from everybyte.rules.gguf_tensors import Converter, Typed, gguf_tensors, typed_tensors
-from everybyte.rules.gguf_types import FORK_TYPES, MIXTURES, NEEDS_IMATRIX, RELEASE, Quantization, packed_type, quantization
+from everybyte.rules.gguf_types import FORK_TYPES, MIXTURES, NEEDS_IMATRIX, RELEASE, Quantization, quantization
 from everybyte.rules.gguf_vocabulary import vocabulary_bytes, vocabulary_of
 
 ALIGNMENT = 32
@@ -96,14 +95,6 @@ def build_of(serve: Serve) -> int | None:
     """The build of llama.cpp (`b3596`), None where the job states none."""
     text = (serve.version or "").casefold().removeprefix("b").split("-")[0]
     return int(text) if text.isdigit() else None
-
-
-def is_gguf(serve: Serve) -> bool:
-    """Whether the job's weights are a quantisation that only GGUF files have."""
-    word = serve.weights.format.casefold() if serve.weights is not None and serve.weights.format else ""
-    if word in ("fp32", "fp16", "bf16", "mxfp4", "nvfp4", "fp8", "int8"):
-        return False
-    return word in MIXTURES or packed_type(word) in FORK_TYPES or (packed_type(word) in DTYPES and "_" in word)
 
 
 def stored_bytes(stored: Checkpoint | None) -> int | None:

@@ -49,6 +49,7 @@ FORK_TYPES: dict[str, tuple[int, int, int]] = {
 """Types that only ik_llama.cpp has: (elements of a block, its bytes, bytes in front of each row; ggml/src/ggml-common.h, iqk/iqk_quantize.cpp).
 Its types for run-time repacking (`_r4`, `_r8`, `_r16`) hold the same bytes in another order."""
 
+_TYPES = frozenset(MIXTURES.values())
 _LOW = ("iq2_xxs", "iq2_xs", "iq2_s", "iq2_m", "iq1_s", "iq1_m")
 NEEDS_IMATRIX = (*_LOW, "iq3_xxs", "q2_k_s")
 """Mixtures that quantize refuses to make without an importance matrix (tensor_requires_imatrix)."""
@@ -75,14 +76,22 @@ def quantization(word: str, imatrix: bool | None = None, release: int = RELEASE,
     mixture = ALIASES.get(plain, plain)
     base = packed_type(mixture)
     if mixture not in MIXTURES and base is None:
-        raise BadInput(path, f"{word!r} is no quantisation of llama.cpp{did_you_mean(name, [*MIXTURES, *FORK_TYPES])}")
+        raise BadInput(path, f"{word!r} is no quantisation of llama.cpp{did_you_mean(name, [*MIXTURES, *FORK_TYPES])}; it has {', '.join(MIXTURES)}")
     return Quantization(mixture, mixture in _MADE_WITH_IMATRIX if imatrix is None else imatrix, release, wide_ends=plain != name)
+
+
+def is_gguf(word: str) -> bool:
+    """Whether a format of weights is one that only GGUF files have."""
+    name = word.casefold()
+    if name in ("fp32", "fp16", "bf16", "f32", "f16", "mxfp4", "nvfp4", "fp8", "int8"):
+        return False
+    return name in MIXTURES or name.endswith(("_xl", "_k_l")) or packed_type(name) in FORK_TYPES or ("_" in name and packed_type(name) is not None)
 
 
 def packed_type(name: str) -> str | None:
     """The type called `name` without the mark of a repacked order (`iq4_ks_r4` -> `iq4_ks`), None for a word that is no type."""
     for plain in (name, name.rpartition("_r")[0] if name.rpartition("_r")[2].isdigit() else name):
-        if plain in FORK_TYPES or plain in DTYPES or plain in ("f32", "f16"):
+        if plain in FORK_TYPES or plain in _TYPES:
             return plain
     return None
 

@@ -18,6 +18,7 @@ FP8 = Citation("transformers integrations/finegrained_fp8.py FP8Linear: weight a
 GROUPED = Citation("compressed-tensors compressors/quantized_compressors/pack_quantized.py: weight_packed and weight_scale, symmetric")
 EXL3 = Citation("exllamav3 modules/quant/exl3.py LinearEXL3: trellis, suh, svh")
 MLX = Citation("mlx python/mlx/nn/layers/quantized.py QuantizedLinear: weight, scales, biases")
+MEAN = Citation("the mean bits a weight that the job states")
 AWQ = Citation("AutoAWQ WQLinear: qweight, qzeros, scales (fp16)")
 
 
@@ -111,6 +112,16 @@ def affine_text(packed: Packed) -> str:
     return f"floor(P·{packed.bits}/8) + 4·ceil(cols/{packed.group_size})·rows"
 
 
+def mean_bits(packed: Packed, rows: int, cols: int) -> list[int]:
+    """A format without a public layout: so many bits a number in the mean, scales and codebooks included, as the tool that packed it printed."""
+    return [ceil_div(rows * cols * packed.bits, 8 * packed.parts)]
+
+
+def mean_bits_text(packed: Packed) -> str:
+    """The same in letters."""
+    return f"ceil(P·{packed.bits}/{8 * packed.parts})"
+
+
 def blockwise(packed: Packed, rows: int, cols: int) -> list[int]:
     """A number format with its scales inside (fp8, mxfp4, nvfp4, GGUF types)."""
     return [DTYPES[packed.format].nbytes(rows * cols)]
@@ -154,6 +165,7 @@ FORMATS: dict[str, PackedForm] = {
     "mlx": PackedForm(affine, affine_text, MLX),
     "int4": PackedForm(grouped, grouped_text, GROUPED),
     "fp8": PackedForm(fp8, fp8_text, FP8),
+    "mean": PackedForm(mean_bits, mean_bits_text, MEAN),
     **{name: PackedForm(blockwise, blockwise_text, DTYPES[name].source) for name in ("mxfp8", "mxfp4", "nvfp4")},
 }
 """Packed formats by name; a new one is one row."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from everybyte.basics.dtypes import DTYPES, DType
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of, inferred
@@ -18,7 +20,7 @@ from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.cache import Format, passes_window, price
 from everybyte.rules.choices import Choices, versions
 from everybyte.rules.generation import Generation
-from everybyte.rules.quantization import FORMATS
+from everybyte.rules.serve_weights import packing
 
 if TYPE_CHECKING:
     from everybyte.checkpoint import Checkpoint
@@ -89,13 +91,10 @@ def weights_of(serve: Serve, network: Network, stored: Checkpoint | None, choice
     word = choices.pick("serve.weights.format", given.format, "", "")
     if word in ("fp32", "bf16", "fp16"):
         return DTYPES[word], None
-    if word not in FORMATS:
-        raise Unsupported("serve.weights.format", f"{word!r} is not answered for transformers; answered are bf16, fp16, fp32, {', '.join(sorted(FORMATS))}")
-    group = given.group_size or (128 if word in ("gptq", "awq", "fp8") else 64)
-    skip = ("lm_head", "embed_out", *(PLAIN_ROUTERS if word in ("gptq", "awq") else ()))
-    bits = int(given.bits) if given.bits else 4
-    joined = word in ("fp8", "mxfp4")
-    return _sixteen_bit(network.dtype), Packed(word, skip, group, double=bool(given.double), bits=bits, experts=joined)
+    packed = packing(given)
+    skip = ("lm_head", "embed_out", *(PLAIN_ROUTERS if packed.format in ("gptq", "awq") else ()))
+    group = given.group_size or packed.group_size or (128 if packed.format == "fp8" else 64)
+    return _sixteen_bit(network.dtype), replace(packed, skip=skip, group_size=group, experts=packed.format in ("fp8", "mxfp4"))
 
 
 def _sixteen_bit(kind: DType) -> DType:
