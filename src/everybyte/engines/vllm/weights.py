@@ -102,7 +102,7 @@ def _joined(members: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
 
 def ranks_of(s: Settings, fields: Mapping[str, Any]) -> Ranks:
     """How the ranks divide a stage."""
-    whole, width = (s.tp * s.dp, 1) if s.experts_parallel else (1, s.tp)
+    whole, width = (s.tp * s.dp, 1) if s.experts_parallel else (1, s.tp * s.dp)  # replicas share the experts (FusedMoEParallelConfig)
     multiples = MXFP4_MULTIPLES.get(s.generation, (128, 256, 1))
     return Ranks(s.tp, s.tp, whole, width, s.tp, s.tp, mxfp4=multiples, fp4_experts=fields.get("expert_dtype") == "fp4")
 
