@@ -13,15 +13,11 @@ from everybyte.ledger.build import Line, plain
 from everybyte.models.widths import widths_of
 from everybyte.rules.cache import Format
 from everybyte.rules.paged import layer_caches, prices
+from everybyte.rules.prefill import fused_lines
 from everybyte.rules.static import weight_lines
 from everybyte.rules.tensor_parallel import Cut
 
-FORWARD = (
-    "sglang models/llama.py, layers/activation.py SiluAndMul: gate and up joined and their product beside four hidden states (caller, normalised, residual, "
-    "result) of a chunk"
-)
-EXPERTS = "sglang layers/moe/fused_moe_triton/fused_moe.py: intermediate_cache1, 2 and 3 for the tokens of all chosen experts"
-LOGITS = "sglang layers/logits_processor.py, sampler.py: 16-bit logits of the last tokens, a copy in fp32 and probabilities"
+SOURCE = "sglang layers/activation.py SiluAndMul, moe/fused_moe_triton/fused_moe.py, logits_processor.py, sampler.py"
 GRAPHS = (
     "sglang model_executor/cuda_graph_runner.py: one graph of the whole step for each captured batch. Learnt from vLLM's whole graphs: 0.19 MiB of driver "
     "memory for a layer and graph, twice that with experts; one shared pool of tensors, as large as the largest batch needs"
@@ -32,17 +28,7 @@ EACH = 195 * KiB
 
 def work_lines(network: Network, cut: Cut, chunk: int, running: int) -> tuple[Line, ...]:
     """Rows of the highest instant of a prefill of `chunk` tokens."""
-    widths, hidden = widths_of(network), network.hidden
-    dense = ceil_div(max(widths.ffn, default=0), cut.dense)
-    text = plain("2·n·(4·h + 3·f)", n=chunk, h=hidden, f=dense)
-    lines = [Line("activation/forward", "activation", 2 * chunk * (4 * hidden + 3 * dense), text, FORWARD, "formula")]
-    if network.experts:
-        wide, most = ceil_div(max(widths.expert_ffn, default=0), cut.expert_width), network.top_k
-        text = plain("2·n·k·(3·f + h)", n=chunk, k=most, f=wide, h=hidden)
-        lines.append(Line("activation/experts", "activation", 2 * chunk * most * (3 * wide + hidden), text, EXPERTS, "formula"))
-    rows = min(running, chunk)
-    lines.append(Line("activation/logits", "activation", 10 * rows * network.vocab, plain("10·R·V", R=rows, V=network.vocab), LOGITS, "formula"))
-    return tuple(lines)
+    return fused_lines(network, cut, chunk, running, SOURCE)
 
 
 def draft_lines(network: Network, setup: Setup, tokens: int, s: Settings) -> tuple[Line, ...]:

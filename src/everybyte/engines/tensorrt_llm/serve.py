@@ -12,9 +12,11 @@ from everybyte.basics.origin import default_of, inferred
 from everybyte.engines.tensorrt_llm.work import activation_line
 from everybyte.job import Job
 from everybyte.layers.network import Network
+from everybyte.ledger.build import Line
 from everybyte.rules.account import Account, Device
 from everybyte.rules.choices import Choices
 from everybyte.rules.pooled import Server, account_of
+from everybyte.rules.prefill import fused_lines
 from everybyte.rules.serve_settings import Extra, kv_format, mesh_of, release
 from everybyte.rules.serve_weights import setup_of
 from everybyte.rules.tensor_parallel import Cut, refuse_odd
@@ -23,6 +25,9 @@ NAME = "TensorRT-LLM"
 NEWEST = (1, 2)
 CACHES = ("bf16", "fp16", "fp8", "int8", "nvfp4")
 DEFAULT_CONTEXT = 4096
+BY_TORCH = (1, 0)
+"""From here on the PyTorch backend runs models unless the job asks for extra.backend tensorrt."""
+TORCH = "TensorRT-LLM _torch/modules: the PyTorch backend runs max_num_tokens once before the cache is made (pyexecutor/_util.py KvCacheCreator)"
 SOURCE = "TensorRT-LLM KvCacheConfig.free_gpu_memory_fraction (0.9): of what is free when engine and contexts are loaded; docs/source/reference/memory.md"
 
 
@@ -45,11 +50,14 @@ def account(job: Job, network: Network, device: Device) -> Account:
     fraction = choices.pick("serve.memory_fraction", serve.memory_fraction or share, 0.9, default_of(NAME))
     page = choices.pick("serve.block_size", serve.block_size or extra.count("tokens_per_block"), 32 if version >= (0, 18) else 64, default_of(NAME))
     cut = Cut(tp, heads, ep, max(tp // ep, 1), heads, heads)
-    gathers = extra.flag("gather_context_logits")
-    choices.assume("activations: TensorRT plans their memory when an engine is built; the row is what two published builds imply")
+    if version < BY_TORCH or str(extra.get("backend") or "") == "tensorrt":
+        choices.assume("activations: TensorRT plans their memory when an engine is built; the row is what two published builds imply")
+        work: tuple[Line, ...] = (activation_line(network, cut, tokens, running, gathers=extra.flag("gather_context_logits")),)
+    else:
+        work = fused_lines(network, cut, tokens, running, TORCH)
     extra.tell(choices, NAME)
     server = Server(
         NAME, setup, cut, pp, kv_format(serve, setup.weights if setup.weights.bits <= 16 else BF16, CACHES, NAME, choices), context, running, page, fraction,
-        SOURCE, (activation_line(network, cut, tokens, running, gathers=gathers),), most=extra.count("max_tokens"),
+        SOURCE, work, most=extra.count("max_tokens"),
     )  # fmt: skip
     return account_of(job, network, device, server, choices)
