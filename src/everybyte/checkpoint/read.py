@@ -148,7 +148,8 @@ def _read_gguf_parts(folder: Folder, first: str, name: str) -> Checkpoint:
     files = split_names(first)
     metadata, tensors = read_gguf(folder.open(first)) if len(files) == 1 else read_split(folder, files)
     config = config_from_gguf(metadata, tensors, folder.open(files[0]).place)
-    return Checkpoint(name, config, tensors, {**metadata, "format": "gguf", "files": files})
+    size = sum(folder.open(file).size for file in files)
+    return Checkpoint(name, config, tensors, {**metadata, "format": "gguf", "files": files, "file_bytes": size})
 
 
 def _read_json_path(folder: Folder, path: Path) -> Checkpoint:

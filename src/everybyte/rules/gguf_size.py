@@ -12,7 +12,7 @@ from everybyte.job import Serve
 from everybyte.layers.network import Network
 from everybyte.models.count import parameter_count
 from everybyte.rules.choices import Choices
-from everybyte.rules.gguf_tensors import Converter, Typed, gguf_tensors, typed_tensors
+from everybyte.rules.gguf_tensors import Converter, GgufTensor, Typed, gguf_tensors, typed_tensors
 from everybyte.rules.gguf_types import FORK_TYPES, MIXTURES, NEEDS_IMATRIX, RELEASE, Quantization, quantization
 from everybyte.rules.gguf_vocabulary import vocabulary_bytes, vocabulary_of
 
@@ -97,9 +97,18 @@ def build_of(serve: Serve) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def stored_bytes(stored: Checkpoint | None) -> int | None:
-    """Size of the model's own GGUF file or files, where the model is one."""
-    if stored is None or stored.metadata.get("format") != "gguf":
+def stored_weights(stored: Checkpoint | None) -> GgufWeights | None:
+    """The weights of the model's own GGUF file or files by its tensor table; None where the model is none."""
+    if stored is None or stored.metadata.get("format") != "gguf" or not stored.tensors:
         return None
-    size = stored.metadata.get("file_bytes")
-    return size if isinstance(size, int) else None
+    tensors = tuple(Typed(GgufTensor(t.name, t.shape, _layer(t.name)), _KINDS.get(t.dtype, t.dtype), t.nbytes) for t in stored.tensors)
+    return GgufWeights(tensors, sum(t.nbytes for t in tensors), sum(t.tensor.elements for t in tensors), int(stored.metadata["file_bytes"]))
+
+
+_KINDS = {"fp32": "f32", "fp16": "f16"}
+
+
+def _layer(name: str) -> int:
+    """The block that a tensor is in, -1 for none."""
+    number = name.partition("blk.")[2].partition(".")[0]
+    return int(number) if number.isdigit() else -1

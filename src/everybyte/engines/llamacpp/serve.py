@@ -15,8 +15,10 @@ from everybyte.engines.llamacpp.weights import Held, formats_of, held_weights
 from everybyte.job import Job
 from everybyte.layers.network import Network
 from everybyte.ledger.build import Line, plain
+from everybyte.models.source import checkpoint_of
 from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.choices import Choices
+from everybyte.rules.gguf_size import stored_weights
 from everybyte.rules.holding import Holding
 from everybyte.rules.serve_settings import Extra, known_of
 
@@ -61,8 +63,9 @@ def _parts(job: Job, network: Network, extra: Extra, choices: Choices) -> Parts:
     release = release_of(serve, {"fork": extra.get("fork")}, choices)
     settings = settings_of(job, network, release, extra, choices)
     blocks = blocks_of(network)
-    split = split_of(job, len(blocks), release, extra, formats_of(serve, network, release, extra))
-    weights = held_weights(serve, network, split, choices, dict(known_of(job), **(job.given or {})))
+    own = stored_weights(checkpoint_of(job.model)) if serve.weights is None else None
+    split = split_of(job, len(blocks), release, extra, formats_of(serve, network, release, extra, own))
+    weights = held_weights(serve, network, split, choices, dict(known_of(job), **(job.given or {})), own)
     cells = cells_of(
         network, release, context=settings.context, ubatch=settings.ubatch, slots=settings.slots, unified=settings.unified,
         whole_windows=settings.whole_windows,
@@ -118,7 +121,9 @@ def _ranks(parts: Parts) -> tuple[Rank, ...]:
 
 def _lines(parts: Parts, device: int) -> list[Line]:
     """Rows of one device."""
-    lines = [Line("weights", "parameter", parts.weights.devices[device], plain("w", w=parts.weights.devices[device]), "llama.cpp src/llama-model.cpp load_tensors")]
+    lines = [
+        Line("weights", "parameter", parts.weights.devices[device], plain("w", w=parts.weights.devices[device]), "llama.cpp src/llama-model.cpp load_tensors")
+    ]
     for index, cache in enumerate(parts.caches):
         if parts.split.layer(index) != device:
             continue

@@ -32,8 +32,11 @@ def word_of(serve: Serve) -> str:
     return (serve.weights.format if serve.weights is not None else None) or ""
 
 
-def formats_of(serve: Serve, network: Network, release: Release, extra: Extra) -> Formats:
-    """Formats by tensor where quantize's rules are known, else one for all matrices."""
+def formats_of(serve: Serve, network: Network, release: Release, extra: Extra, own: GgufWeights | None = None) -> Formats:
+    """Formats by tensor where quantize's rules are known, else one for all matrices. `own`: the tensors of the model's own file."""
+    if own is not None:
+        by_name = tuple((t.tensor.name, t.kind) for t in own.tensors)
+        return Formats(max((t.nbytes, t.kind) for t in own.tensors)[1], by_name, repacked=extra.flag("run_time_repack"))
     word = word_of(serve).casefold()
     interleaved = word.rpartition("_r")[2].isdigit() and "_r" in word
     repacked = extra.flag("run_time_repack")
@@ -47,9 +50,9 @@ def formats_of(serve: Serve, network: Network, release: Release, extra: Extra) -
     return Formats(base, names, interleaved, repacked)
 
 
-def held_weights(serve: Serve, network: Network, split: Split, choices: Choices, given: dict[str, Any]) -> Held:
+def held_weights(serve: Serve, network: Network, split: Split, choices: Choices, given: dict[str, Any], own: GgufWeights | None = None) -> Held:
     """Where the weights are. A file's tensors count in full; with a mean number of bits each tensor has its share."""
-    found = _weights(serve, network, choices, given)
+    found = own or _weights(serve, network, choices, given)
     tied = network.tied
     names = [(t.tensor.name, t.tensor.layer, t.nbytes) for t in found.tensors]
     if not names:

@@ -65,7 +65,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     )  # fmt: skip
     figures = cache_figures(network, bill)
     if stored is not None and stored.tensors:
-        figures["file_bytes"] = sum(tensor.nbytes for tensor in stored.tensors)
+        figures["file_bytes"] = stored.metadata.get("file_bytes") or sum(tensor.nbytes for tensor in stored.tensors)
     return Account((Rank(bill),), choices, figures=figures)
 
 
