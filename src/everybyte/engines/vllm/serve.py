@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from everybyte.basics.dtypes import DTYPES
 from everybyte.engines.vllm import compressed
 from everybyte.engines.vllm.activation import profile
 from everybyte.engines.vllm.caches import batches, layers_of
@@ -16,15 +17,18 @@ from everybyte.engines.vllm.overhead import graph_line, non_torch
 from everybyte.engines.vllm.pages import Demand, Plan, Spec, plan_of
 from everybyte.engines.vllm.pool import Stage, cache_figures, explained, padding, pool_of
 from everybyte.engines.vllm.settings import Settings, settings_of
-from everybyte.engines.vllm.weights import weight_rows
+from everybyte.engines.vllm.weights import ranks_of, weight_rows
 from everybyte.job import Job
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Setup
 from everybyte.ledger.build import Line, plain
 from everybyte.rules.account import Account, Device, Rank
+from everybyte.rules.cache import Format
 from everybyte.rules.choices import Choices
+from everybyte.rules.decoding import ceiling_figures
 from everybyte.rules.holding import Holding
-from everybyte.rules.serve_settings import known_of
+from everybyte.rules.paged import layer_caches, prices
+from everybyte.rules.serve_settings import KV_TYPES, known_of
 from everybyte.rules.serve_weights import setup_of
 from everybyte.rules.tensor_parallel import refuse_odd, stage_network
 
@@ -62,7 +66,15 @@ def account(job: Job, network: Network, device: Device) -> Account:
     figures = worst.figures() | cache_figures(worst, s, demand, known)
     ranks = tuple(_rank(stage, s, index, figures.get("kv.blocks", 0)) for index, stage in enumerate(stages))
     refusals = explained(worst, s, demand, device, choices, figures)
-    return Account(ranks, choices, figures=figures, refusals=refusals)
+    return Account(ranks, choices, figures=figures | _ceiling(network, s, setup, fields, device, figures), refusals=refusals)
+
+
+def _ceiling(network: Network, s: Settings, setup: Setup, fields: Mapping[str, Any], device: Device, figures: Mapping[str, Any]) -> dict[str, int]:
+    """Tokens a second that bandwidth allows, for one request and for those that the pool holds."""
+    cut = ranks_of(s, fields)
+    kind = Format(DTYPES[KV_TYPES[s.kv_dtype]] if s.kv_dtype in KV_TYPES else s.compute)
+    at_once = min(max(int(figures.get("kv.concurrency", 1)), 1), s.sequences)
+    return ceiling_figures(network, setup, cut, device.name, prices(layer_caches(network, cut, kind)), s.context, at_once)
 
 
 def _stage(
