@@ -55,8 +55,13 @@ def in_flight(plan: Plan, rank: int, kept: Sequence[int] | None = None, waiting:
     Without sizes all chunks are alike, and a waiting micro-batch weighs as much as a kept one. Where another pass needs more beside it (the loss),
     compare all `flights`.
     """
-    sizes = kept or (1,) * plan.chunks
-    return max(flights(plan, rank), key=lambda flight: flight.weight(sizes, waiting or sizes))
+    sizes = tuple(kept or (1,) * plan.chunks)
+    return _busiest(_shortened(plan, rank), rank, sizes, tuple(waiting or sizes))
+
+
+@lru_cache(maxsize=16384)
+def _busiest(plan: Plan, rank: int, kept: tuple[int, ...], waiting: tuple[int, ...]) -> Flight:
+    return max(_flights(plan, rank), key=lambda flight: flight.weight(kept, waiting))
 
 
 def flights(plan: Plan, rank: int) -> tuple[Flight, ...]:

@@ -13,6 +13,7 @@ from everybyte.layers.setup import Setup
 from everybyte.layers.size import elements
 from everybyte.layers.tape import Parameter
 from everybyte.models.count import declared
+from everybyte.rules.alike import apart
 from everybyte.rules.static import parameter_tensors
 
 ROOT = "root"
@@ -89,13 +90,25 @@ def unit_sizes(network: Network, setup: Setup, units: Units, packed_tensors: int
     """The units by name; one copy where there are several equal blocks. `ignored`: adapters are not sharded, and so not gathered; `rows`: first
     dimensions are padded to a multiple of it."""
     found: dict[str, UnitSize] = {}
+    for (piece, copies), label in zip(apart(network), (*(run.label for run in network.runs), ""), strict=True):
+        for name, size in _of_piece(piece, setup, units, packed_tensors, ignored, rows).items():
+            unit = units.of(label) if label else name
+            found[unit] = _added(found.get(unit, NOTHING), size, copies if unit == ROOT else 1)
+    return found
+
+
+def _added(before: UnitSize, more: UnitSize, times: int) -> UnitSize:
+    return UnitSize(before.numel + times * more.numel, before.trained + times * more.trained, before.gathered + times * more.gathered)
+
+
+@lru_cache(maxsize=16384)
+def _of_piece(network: Network, setup: Setup, units: Units, packed_tensors: int, ignored: bool, rows: int) -> dict[str, UnitSize]:
+    found: dict[str, UnitSize] = {}
     for row in declared(network, setup):
         p, name = row.parameter, units.of(row.part)
         if p.buffer or (p.adapter and ignored):
             continue
-        times = row.copies * p.count if name == ROOT else p.count
         padded = padded_numel(p, rows)
-        before = found.get(name, UnitSize(0, 0, 0))
-        gathered = before.gathered + times * gathered_bytes(p, setup, packed_tensors, padded)
-        found[name] = UnitSize(before.numel + times * elements(p.dims)[0], before.trained + (times * padded if p.trainable else 0), gathered)
+        one = UnitSize(elements(p.dims)[0], padded if p.trainable else 0, gathered_bytes(p, setup, packed_tensors, padded))
+        found[name] = _added(found.get(name, NOTHING), one, row.copies * p.count if name == ROOT else p.count)
     return found
