@@ -171,3 +171,10 @@ def test_rows_are_the_sum() -> None:
     for phase in found.worst.phases:
         rows = [e.bytes for e in found.worst.ledger if phase.name in e.phases and e.category != "context"]
         assert sum(rows) == phase.allocated
+
+
+def test_newer_releases_count_the_draft() -> None:
+    """From 0.5.14 on the pool is what is left beside the draft, and its tokens have a cell in the draft's cache too."""
+    old, new = (estimate(job(version=version, memory_fraction=0.85, draft={"method": "eagle3", "tokens": 4})).figures for version in ("0.5.13", "0.5.14"))
+    layer = 2 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 4096 * 14336)
+    assert new["kv.tokens"] == pytest.approx((old["kv.pool"] - layer) / (131_072 * 33 / 32), rel=1e-3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from everybyte.basics.dtypes import BF16
@@ -10,7 +11,7 @@ from everybyte.engines.sglang.beside import absorbed_lines, rotary_lines
 from everybyte.engines.sglang.fraction import Reserve
 from everybyte.engines.sglang.pool import TWO_POOLS, Costs, Pool, costs_of, pool_from_bytes, pool_lines, pool_of, priced, requests_of
 from everybyte.engines.sglang.settings import Settings, reserve_of, settings_of
-from everybyte.engines.sglang.work import draft_lines, graph_line, work_lines
+from everybyte.engines.sglang.work import Draft, draft_lines, draft_of, graph_line, work_lines
 from everybyte.job import Job, Serve
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Setup
@@ -32,6 +33,8 @@ from everybyte.rules.tensor_parallel import stages_of
 
 NAME = "sglang"
 CACHES = ("bf16", "fp16", "fp8", "nvfp4")
+COUNTS_DRAFTS = (0, 5, 14)
+"""From here on the pool is made when the draft is loaded, and a token's cell has room in the draft's cache."""
 
 
 class Budget(NamedTuple):
@@ -57,6 +60,7 @@ class Stage(NamedTuple):
     weights: tuple[Line, ...]
     prices: Prices
     costs: Costs
+    draft: Draft
     budget: Budget | None
     pool: Pool | None
 
@@ -119,8 +123,10 @@ def _stage(network: Network, server: Server) -> Stage:
     found = prices(layer_caches(network, s.cut, server.kind, s.state_bytes, priced))
     since = TWO_POOLS.get(network.family)
     two = since is not None and s.version >= since and found.windowed > 0
-    costs = costs_of(found, two_pools=two, share=s.share, page=s.page)
-    budget = _budget(known.get("weights", sum(line.bytes for line in weights)), server)
+    draft = draft_of(network, server.setup, s)
+    counted = draft if s.version >= COUNTS_DRAFTS else Draft()
+    costs = costs_of(found, two_pools=two, share=s.share, page=s.page, draft=Fraction(counted.token))
+    budget = _budget(known.get("weights", sum(line.bytes for line in weights)) + counted.weights, server)
     pool = None
     if "kv.pool" in known:
         pool = pool_from_bytes(known["kv.pool"], costs, s.slots, s.most)
@@ -128,7 +134,7 @@ def _stage(network: Network, server: Server) -> Stage:
         pool = pool_of(budget.rest, costs, s.slots, s.most)
     elif s.most is not None:
         pool = pool_of(ceil_div(s.most * costs.cell.numerator, costs.cell.denominator) if costs.cell else 0, costs, s.slots, s.most)
-    return Stage(network, weights, found, costs, budget, pool)
+    return Stage(network, weights, found, costs, draft, budget, pool)
 
 
 def _budget(loaded: int, server: Server) -> Budget | None:
@@ -149,7 +155,7 @@ def _phases(stage: Stage, server: Server) -> Phases:
     work = work_lines(stage.network, s.cut, reserve.chunk // s.groups, _requests(stage, s, server.graphs))
     if stage.pool is None:
         return (*found, ("prefill", (*always, *work)))
-    held = [*always, *pool_lines(stage.pool, stage.costs, s.running, s.context), *draft_lines(stage.network, server.setup, stage.pool.tokens, s)]
+    held = [*always, *pool_lines(stage.pool, stage.costs, s.running, s.context), *draft_lines(stage.draft, stage.pool.tokens)]
     graphs = graph_line(stage.network, s.cut, server.graphs, speculative=bool(s.speculative))
     if graphs is not None:
         held.append(graphs)
@@ -203,6 +209,7 @@ def _assume(s: Settings, stage: Stage, known: dict[str, int], choices: Choices) 
     if stage.budget is not None and "free_before_load" not in known:
         choices.assume("what is free before loading: the device less a CUDA context and NCCL's buffers; no other process is on it")
     if s.speculative and s.speculative != "ngram":
-        choices.assume("weights and cache of the draft model come out of what the static fraction keeps: one layer like the model's last, unless it says more")
+        place = "are part of the static share" if s.version >= COUNTS_DRAFTS else "come out of what the static fraction keeps"
+        choices.assume(f"weights and cache of the draft model {place}: extra.draft_layers layers (1) like the model's last")
     if s.pp > 1:
         choices.assume("layers are dealt out evenly over pipeline stages")

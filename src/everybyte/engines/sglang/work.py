@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from msgspec.structs import replace
 
 from everybyte.basics.units import KiB, MiB, ceil_div
@@ -31,18 +33,29 @@ def work_lines(network: Network, cut: Cut, chunk: int, running: int) -> tuple[Li
     return fused_lines(network, cut, chunk, running, SOURCE)
 
 
-def draft_lines(network: Network, setup: Setup, tokens: int, s: Settings) -> tuple[Line, ...]:
-    """Weights and cache of a draft model of the main model's kind: each of its layers like the last of the main one, and a cell of the cache for every
-    token of the pool (eagle_worker.py; the draft shares embedding and head)."""
+class Draft(NamedTuple):
+    """A draft model of the main model's kind, in bytes: each of its layers like the last of the main one; embedding and head are shared."""
+
+    weights: int = 0
+    token: int = 0
+    """Of a token in its cache."""
+
+
+def draft_of(network: Network, setup: Setup, s: Settings) -> Draft:
+    """The draft of a job; nothing where it has none."""
     if not s.draft_layers or not network.runs:
-        return ()
-    last = network.runs[-1]
-    one = replace(network, runs=(replace(last, count=1),), stem=None, tail=None, head=None, towers=())
+        return Draft()
+    one = replace(network, runs=(replace(network.runs[-1], count=1),), stem=None, tail=None, head=None, towers=())
     weights = s.draft_layers * sum(line.bytes for line in weight_lines(one, setup, s.cut))
-    token = s.draft_layers * prices(layer_caches(one, s.cut, Format(setup.weights))).token
+    return Draft(weights, s.draft_layers * prices(layer_caches(one, s.cut, Format(setup.weights))).token)
+
+
+def draft_lines(draft: Draft, tokens: int) -> tuple[Line, ...]:
+    """Its weights, and a cell of its cache for every token of the pool."""
+    size = draft.weights
     return (
-        Line("draft/weights", "parameter", weights, plain("draft", draft=weights), DRAFT, "assumed", weights // 2, 2 * weights),
-        Line("draft/cache", "kv_cache", tokens * token, plain("tokens·token", tokens=tokens, token=token), DRAFT, "assumed"),
+        Line("draft/weights", "parameter", size, plain("draft", draft=size), DRAFT, "assumed", size // 2, 2 * size),
+        Line("draft/cache", "kv_cache", tokens * draft.token, plain("tokens·token", tokens=tokens, token=draft.token), DRAFT, "assumed"),
     )
 
 
