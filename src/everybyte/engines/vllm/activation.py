@@ -60,12 +60,14 @@ class Peak(NamedTuple):
 def profile(stage: Network, s: Settings, setup: Setup, device: Device, fields: Mapping[str, Any], *, first: bool, last: bool) -> Peak:
     """The highest instant on one rank of a stage."""
     images = tuple(_images(stage, s, fields)) if first else ()
-    forward = Peak((*_forward(stage, s, device), *images))
+    own = (setup.packed is not None and setup.packed.format in OWN_WORKSPACE) or fields.get("expert_dtype") == "fp4"
+    experts = () if own else tuple(_experts(stage, s))
+    forward = Peak((*_forward(stage, s, device), *experts, *images))
     if first:
         forward = max(forward, Peak((*_encoding(stage, s, device, fields), *images)), key=lambda peak: peak.bytes)
     if not last or (s.release.number < (0, 7) and not s.release.v1 and s.batched_tokens == 512):
         return forward  # 0.6 with prompts cut up by itself: the log's peak does not hold the sampler's tensors
-    sampling = Peak((*_sampling(stage, s, setup, device, first=first), *images))
+    sampling = Peak((*_sampling(stage, s, experts, device, first=first), *images))
     return max(forward, sampling, key=lambda peak: peak.bytes)
 
 
@@ -76,14 +78,13 @@ def _workspace(device: Device) -> Line:
 
 
 def _forward(stage: Network, s: Settings, device: Device) -> Iterator[Line]:
-    """A layer's feed-forward at its highest, or the experts' workspaces."""
+    """A layer's dense feed-forward part at its highest."""
     e, n, h = s.compute.block_bytes, s.batched_tokens, stage.hidden
     live = 3 if s.release.number < (0, 8) else 4
     live += 2 if s.tp > 1 or s.pp > 1 else 0  # an all-reduce's result beside its input; hidden states and residual between stages
     wide = max((_feed_forward(run.layer) for run in stage.runs), default=0) // s.tp
     text = plain("e·n·(k·h + f)", e=e, n=n, k=live, h=h, f=wide)
     yield Line("profile/forward", "activation", e * n * (live * h + wide), text, FORWARD, "formula")
-    yield from _experts(stage, s)
     yield _workspace(device)
 
 
@@ -110,7 +111,7 @@ def _experts(stage: Network, s: Settings) -> Iterator[Line]:
     yield Line("profile/experts", "activation", e * n * k * (first + second), text, EXPERTS, "formula")
 
 
-def _sampling(stage: Network, s: Settings, setup: Setup, device: Device, *, first: bool) -> Iterator[Line]:
+def _sampling(stage: Network, s: Settings, experts: tuple[Line, ...], device: Device, *, first: bool) -> Iterator[Line]:
     """Logits of R rows and what choosing tokens makes of them."""
     e, n, h, v, rows = s.compute.block_bytes, s.batched_tokens, stage.hidden, stage.vocab, s.sequences
     if not s.release.v1 and s.images:
@@ -131,14 +132,12 @@ def _sampling(stage: Network, s: Settings, setup: Setup, device: Device, *, firs
         kept = min(1 << (min(most, rows) - 1).bit_length(), most)
         yield Line("profile/top-k", "workspace", 4 * kept * v, plain("4·m·V", m=kept, V=v), TRITON, "formula")
     if s.release.since(0, 17):
-        yield from sorted(_kept(stage, s, setup), key=lambda line: line.bytes)[-1:]
+        yield from sorted((*experts, *_indexed(stage, s)), key=lambda line: line.bytes)[-1:]
     yield _workspace(device)
 
 
-def _kept(stage: Network, s: Settings, setup: Setup) -> Iterator[Line]:
-    """What asks for the one workspace that all layers share and that stays: experts, unless their kernels bring their own, and an indexer's keys."""
-    if setup.packed is None or setup.packed.format not in OWN_WORKSPACE:
-        yield from _experts(stage, s)
+def _indexed(stage: Network, s: Settings) -> Iterator[Line]:
+    """The keys that an indexer gathers, in the one workspace that all layers share and that stays."""
     indexer = next(
         (part for run in stage.runs if (part := first_with(run.layer, "top_k", "head_dim", "rope")) is not None and not hasattr(part, "count")), None
     )

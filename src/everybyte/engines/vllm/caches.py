@@ -190,7 +190,7 @@ def _mode(network: Network, s: Settings) -> str:
     caching = s.release.caches_hybrid_prefixes if s.prefix_caching is None else s.prefix_caching
     if not caching:
         return "none"
-    mamba = any(first_with(run.layer, "conv_bias", "kernel") is not None for run in network.runs)
+    mamba = s.release.keeps_states_by_block and any(first_with(run.layer, "conv_bias", "kernel") is not None for run in network.runs)
     return s.state_mode if s.state_mode in ("align", "all") and (mamba or s.state_mode == "align") else ("all" if mamba else "align")
 
 

@@ -89,8 +89,12 @@ class Plan(Record, frozen=True):
 
     @property
     def block_size(self) -> int:
-        """Tokens of a block, the smallest of the groups that hold tokens."""
-        return min((g.spec.block for g in self.groups if g.spec.kind != "state"), default=min((g.spec.block for g in self.groups), default=0))
+        """Tokens of a block: of latents where there are some, else the smallest of the groups that hold tokens."""
+        for kinds in (("latent",), ("full", "window", "chunk", "cross"), ("state",)):
+            found = [g.spec.block for g in self.groups if g.spec.kind in kinds]
+            if found:
+                return min(found)
+        return 0
 
     def blocks(self, pool: int) -> int:
         """Blocks that fit into a pool."""

@@ -52,11 +52,6 @@ class Release(NamedTuple):
         return self.since(0, 20)
 
     @property
-    def estimates_graphs(self) -> bool:
-        """The estimate is made, whether it is used or not (gpu_model_runner.py profile_cudagraph_memory)."""
-        return self.since(0, 18)
-
-    @property
     def sorts_to_sample(self) -> bool:
         """Top-k and top-p sort all logits; from 0.17 on a Triton kernel does without (v1/sample/ops/topk_topp_triton.py)."""
         return not self.since(0, 17)
@@ -70,6 +65,11 @@ class Release(NamedTuple):
     def in_flight(self) -> int:
         """Batches whose tokens a window's cache must hold at once: scheduling runs one step ahead (config/vllm.py max_in_flight_tokens)."""
         return 2 if self.since(0, 25) else 1
+
+    @property
+    def keeps_states_by_block(self) -> bool:
+        """Prefix caching may keep a state-space layer's state behind every block (mamba_cache_mode `all`); 0.32 has it no more."""
+        return self.number < (0, 31)
 
     @property
     def caches_hybrid_prefixes(self) -> bool:
