@@ -16,7 +16,7 @@ from everybyte.ledger.build import Line, plain
 from everybyte.rules.layout import WHOLE, Moment
 from everybyte.rules.sharded import Around, Sharded, row_of_bytes
 from everybyte.rules.static import Group, parameter_tensors
-from everybyte.rules.units import NOTHING, ROOT, UnitRow, UnitSize, unit_sizes
+from everybyte.rules.units import NOTHING, ROOT, UnitSize, unit_sizes
 
 if TYPE_CHECKING:
     from everybyte.rules.events import Script
@@ -98,26 +98,27 @@ class FlatShards(Sharded, frozen=True):
         """SHARD_GRAD_OP frees units after backward alone."""
         return self.unit(course, index).gathered if self.gathers_once else 0
 
-    def around(self, course: Course, index: int, moment: Moment) -> Around:
+    def around(self, course: Course, index: int) -> dict[Moment, Around]:
         """The root, whole for the whole step; the unit that runs, whole; in backward the next one, where it is fetched ahead. When the gradients
         of a unit are done they are joined in one flat tensor before they are shared."""
         row = self.of_row(course)
-        root, unit = row.root.gathered, row.units[index]
-        if moment == "gather":
-            return Around(root, unit.gathered, cast=self.cast(course, unit))
-        if moment == "forward":
-            behind = row.behind[index] if self.prefetches_forward else None
-            return Around(root, unit.gathered, next=0 if behind is None else row.units[behind].gathered)
-        ahead = row.before[index] if self._fetches(course, moment) else None
-        fetched = NOTHING if ahead is None else row.units[ahead]
-        joined = course.row[index].tally.weight_gradients.at(course.point) if moment == "reduce" else 0
-        return Around(root, unit.gathered, next=fetched.gathered, cast=self.cast(course, fetched) if moment == "regather" else 0, reduce=joined)
+        root, unit, ahead, behind = row.root.gathered, row.units[index], row.before[index], row.behind[index]
+        late, early = (NOTHING if ahead is None or not fetches else row.units[ahead] for fetches in self._fetches(course))
+        next_up = row.units[behind].gathered if behind is not None and self.prefetches_forward else 0
+        return {
+            "gather": Around(root, unit.gathered, cast=self.cast(course, unit)),
+            "forward": Around(root, unit.gathered, next=next_up),
+            "regather": Around(root, unit.gathered, next=early.gathered, cast=self.cast(course, early)),
+            "backward": Around(root, unit.gathered, next=early.gathered),
+            "reduce": Around(root, unit.gathered, next=late.gathered, reduce=course.measures[index].gradients),
+        }
 
-    def _fetches(self, course: Course, moment: Moment) -> bool:
-        """Whether backward has the unit that it needs next. Adapters that are units of their own lie between two blocks: the first of a block, whose
-        backward comes late, fetches the block before."""
+    def _fetches(self, course: Course) -> tuple[bool, bool]:
+        """Whether backward has the unit that it needs next: when a layer is done, and before. Adapters that are units of their own lie between two
+        blocks: the first of a block, whose backward comes late, fetches the block before."""
         late = course.recipe.setup.adapter is not None and self.adapters_apart and not self.ignores_adapters
-        return self.prefetches and not self.gathers_once and (moment == "reduce" or not late)
+        fetches = self.prefetches and not self.gathers_once
+        return fetches, fetches and not late
 
     def left(self, course: Course, done: tuple[int, ...]) -> tuple[Line, ...]:
         """Under `holds_inputs`, the inputs of the layers that have gone back and their gradients, but for the gradient that the layer which runs
@@ -219,30 +220,29 @@ class RowShards(Sharded, frozen=True):
         names = [self.units.of(segment.part) for segment in course.row]
         return max((i for i, name in enumerate(names) if name != ROOT and name not in self.units.apart), default=-1)
 
-    def around(self, course: Course, index: int, moment: Moment) -> Around:
-        """The root, whole until its gradients are shared at the end of backward, and what FSDPParamGroup holds of the units around a layer."""
+    def around(self, course: Course, index: int) -> dict[Moment, Around]:
+        """The root, whole until its gradients are shared at the end of backward, and what FSDPParamGroup holds of the units around a layer.
+
+        Forward: a unit is copied out of the buffer in which it was gathered, which is freed when the next unit has been copied out
+        (wait_for_unshard holds the earlier result until then). Backward: the unit until its backward is done, the buffer of the unit that backward
+        needs next, the input of the last reduce-scatter until the next.
+        """
         row = self.of_row(course)
-        if moment == "reduce" and index == 0 and self.units.of(course.row[0].part) == ROOT:
-            return Around(reduce=self._reduce_input(course, row.root))
-        return (self._in_forward if moment in ("gather", "forward") else self._in_backward)(course, row, index, moment)
-
-    def _in_forward(self, course: Course, row: UnitRow, index: int, moment: Moment) -> Around:
-        """A unit is copied out of the buffer in which it was gathered, which is freed when the next unit has been copied out
-        (wait_for_unshard holds the earlier result until then)."""
-        before = row.before[index]
-        unit, earlier = row.units[index].gathered, (row.root if before is None else row.units[before]).gathered
-        return Around(row.root.gathered, unit, self._buffer(unit or earlier), self._buffer(earlier) if moment == "gather" and unit else 0)
-
-    def _in_backward(self, course: Course, row: UnitRow, index: int, moment: Moment) -> Around:
-        """The unit until its backward is done, the buffer of the unit that backward needs next, the input of the last reduce-scatter until the next."""
-        ahead, last = row.before[index], row.behind[index]
-        unit = NOTHING if ahead is None or course.stays[ahead] else row.units[ahead]
-        fetched = self._buffer(unit.gathered)
-        if moment == "reduce":
-            return Around(row.root.gathered, next=fetched, reduce=self._reduce_input(course, row.units[index]))
-        cast = self._buffer(self.cast(course, unit)) if moment == "regather" else 0
-        shared = 0 if last is None else self._reduce_input(course, row.units[last])
-        return Around(row.root.gathered, row.units[index].gathered, next=fetched, cast=cast, reduce=shared)
+        root, unit, before, behind = row.root.gathered, row.units[index].gathered, row.before[index], row.behind[index]
+        earlier = (row.root if before is None else row.units[before]).gathered
+        ahead = NOTHING if before is None or course.stays[before] else row.units[before]
+        fetched = self._buffer(ahead.gathered)
+        shared = 0 if behind is None else self._reduce_input(course, row.units[behind])
+        reduce = Around(root, next=fetched, reduce=self._reduce_input(course, row.units[index]))
+        if index == 0 and self.units.of(course.row[0].part) == ROOT:
+            reduce = Around(reduce=self._reduce_input(course, row.root))
+        return {
+            "gather": Around(root, unit, self._buffer(unit or earlier), self._buffer(earlier) if unit else 0),
+            "forward": Around(root, unit, self._buffer(unit or earlier)),
+            "regather": Around(root, unit, next=fetched, cast=self._buffer(self.cast(course, ahead)), reduce=shared),
+            "backward": Around(root, unit, next=fetched, reduce=shared),
+            "reduce": reduce,
+        }
 
     def _buffer(self, nbytes: int) -> int:
         """Bytes of the buffer of an all-gather; one rank copies its shard at once."""

@@ -21,6 +21,8 @@ class Measured(Record, frozen=True):
     kept: int
     cached: int
     lingering: int
+    gradients: int
+    """Those of its weights, which are the same for all batches."""
     forward: tuple[Candidate, ...]
     backward: tuple[Candidate, ...]
 
@@ -37,7 +39,7 @@ def measured(tally: Tally, batch: Batch, *, by_unit: bool = False, reentrant: bo
             yield from ((other, i.size.at(point), i) for other, i in (others if by_unit else ()))
 
     return Measured(
-        tally.kept_size.at(point), tally.cached_size.at(point), tally.lingering_size.at(point),
+        tally.kept_size.at(point), tally.cached_size.at(point), tally.lingering_size.at(point), tally.weight_gradients.at(point),
         tuple(candidates(tally.forward, _before(tally), "forward")), tuple(candidates(tally.backward, _around(tally, reentrant=reentrant), "backward")),
     )  # fmt: skip
 

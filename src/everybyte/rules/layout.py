@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 Moment = Literal["gather", "forward", "regather", "backward", "reduce"]
 """A layer's weights are being gathered; it runs forward. In backward: those of the next layer are being gathered; it runs backward; its gradients
 are on their way to the other ranks."""
+MOMENTS: tuple[Moment, ...] = ("gather", "forward", "regather", "backward", "reduce")
+ALONE: tuple[Moment, ...] = ("forward", "backward")
+"""The moments of a layer whose weights are there all the time."""
 
 
 class Layout(Record, frozen=True):
@@ -89,9 +92,10 @@ class Layout(Record, frozen=True):
         """What is on the device beside the step's own tensors while a copy of segment `index` is at `moment`."""
         return ()
 
-    def beside_bytes(self, course: Course, index: int, moment: Moment) -> int:
-        """The sum of `beside`."""
-        return sum(line.bytes for line in self.beside(course, index, moment))
+    def sums_beside(self, course: Course, index: int) -> dict[Moment, int]:
+        """The sum of `beside` at each moment of a segment."""
+        moments = MOMENTS if self.by_unit else ALONE
+        return {moment: sum(line.bytes for line in self.beside(course, index, moment)) for moment in moments}
 
     def stays(self, course: Course, index: int) -> int:
         """Bytes that forward of one copy of a segment leaves beside what autograd keeps, until the copy's backward begins."""
@@ -100,7 +104,7 @@ class Layout(Record, frozen=True):
     def gradient_left(self, course: Course, index: int) -> int:
         """Bytes of gradient that backward of one copy of a segment leaves until the step."""
         segment = course.row[index]
-        return segment.tally.weight_gradients.at(course.point) if segment.keeps_gradients else 0
+        return course.measures[index].gradients if segment.keeps_gradients else 0
 
     def left(self, course: Course, done: tuple[int, ...]) -> tuple[Line, ...]:
         """What else stays until all of backward is done; `done`: of each segment, how many copies have gone back."""

@@ -104,16 +104,20 @@ class Sharded(Layout, frozen=True):
         """The root unit."""
         return self.of_row(course).root
 
-    def around(self, course: Course, index: int, moment: Moment) -> Around:
-        """What is beside a layer."""
+    def around(self, course: Course, index: int) -> dict[Moment, Around]:
+        """What is beside a layer at each of its moments."""
         raise NotImplementedError
 
     def beside(self, course: Course, index: int, moment: Moment) -> tuple[Line, ...]:
         """Gathered units and what is being shared around a layer."""
         each = course.recipe.setup.weights.block_bytes
         names = {"unit": f"gathered/{course.row[index].label}", "reduce": f"reduce/{self.reduced}", **ROWS}
-        found = self.around(course, index, moment)._asdict()
+        found = self.around(course, index)[moment]._asdict()
         return tuple(self._line(names[name], size, each) for name, size in found.items() if size)
+
+    def sums_beside(self, course: Course, index: int) -> dict[Moment, int]:
+        """Their sums."""
+        return {moment: sum(found) for moment, found in self.around(course, index).items()}
 
     def _line(self, name: str, size: int, each: int) -> Line:
         """A row; `each`: bytes of a number of the layers."""
@@ -122,15 +126,11 @@ class Sharded(Layout, frozen=True):
             return Line(name, "comm_buffer", size, text, f"{self.source}: gradients of a unit on their way to the other ranks", "formula")
         return Line(name, "parameter", size, text, f"{self.source}: a unit's weights, whole, in the type of the layers", "formula")
 
-    def beside_bytes(self, course: Course, index: int, moment: Moment) -> int:
-        """Their sum."""
-        return sum(self.around(course, index, moment))
-
     def gradient_left(self, course: Course, index: int) -> int:
         """The root's gradients stay whole until backward ends, those of other units under no_sync; else this rank's share stays, unless an earlier
         micro-batch made its place."""
         segment = course.row[index]
-        whole = segment.tally.weight_gradients.at(course.point)
+        whole = course.measures[index].gradients
         if self.units.of(segment.part) == ROOT:
             return whole if segment.keeps_gradients else 0
         if course.recipe.gradients_live == "always" or self.on_host:

@@ -179,7 +179,7 @@ class Frame:
         self.row = row
         self.gradients: list[int] = []
         self.stays: list[int] = []
-        self.beside: dict[tuple[int, Moment], int] = {}
+        self.beside: dict[int, dict[Moment, int]] = {}
         self.units: UnitRow | None = None
         """Where a layout gathers units."""
 
@@ -211,7 +211,7 @@ class Course:
         if not frame.stays:
             frame.gradients = [layout.gradient_left(self, index) for index in range(len(self.row))]
             frame.stays = [layout.stays(self, index) for index in range(len(self.row))]
-        self.gradients, self.stays, self._beside = frame.gradients, frame.stays, frame.beside
+        self.gradients, self.stays = frame.gradients, frame.stays
         in_flight = dict(waiting)
         self.waiting = [in_flight.get(s.part, 0) for s in self.row]
         self.waiting_bytes = sum(n * s.copies * kept for n, s, kept in zip(self.waiting, self.row, self.kept, strict=True)) if waiting else 0
@@ -230,12 +230,11 @@ class Course:
             self._cached_before.append(cached)
             self._left_before.append(left)
 
-    def beside(self, index: int, moment: Moment) -> int:
+    def beside(self, index: int) -> dict[Moment, int]:
         """Bytes that the layout has beside the tensors of a segment that runs."""
-        key = (index, moment)
-        found = self._beside.get(key)
+        found = self.frame.beside.get(index)
         if found is None:
-            found = self._beside[key] = self.layout.beside_bytes(self, index, moment)
+            found = self.frame.beside[index] = self.layout.sums_beside(self, index)
         return found
 
     def summits(self) -> dict[Phase, Summit]:
@@ -252,9 +251,9 @@ class Course:
         best = Summit(0, first, 0, Instant(self.row[first].tally.kept_size, ()), "forward")
         for index in range(first, last):
             before = self.row[index].copies - 1
-            held = self._held(index, before, backward=False) + self.waiting_bytes
+            held, beside = self._held(index, before, backward=False) + self.waiting_bytes, self.beside(index)
             for moment, size, instant in self.measures[index].forward:
-                height = held + self.beside(index, moment) + size
+                height = held + beside[moment] + size
                 if height > best.bytes:
                     best = Summit(height, index, before, instant, moment)
         return best
@@ -264,12 +263,13 @@ class Course:
         best = Summit(0, first, 0, Instant(self.row[first].tally.kept_size, ()), "backward")
         for index in range(first, last):
             copies, later = self.row[index].copies, self._left_before[-1] - self._left_before[index + 1] + self.waiting_bytes
-            rest = {before: self._rest(index, before) for before in {0, copies - 1}}
+            rest = {before: later + self._rest(index, before) for before in {0, copies - 1}}
+            beside = self.beside(index)
             for moment, size, instant in self.measures[index].backward:
-                beside = later + self.beside(index, moment) + size
                 for before, held in rest.items():
-                    if held + beside > best.bytes:
-                        best = Summit(held + beside, index, before, instant, moment)
+                    height = held + beside[moment] + size
+                    if height > best.bytes:
+                        best = Summit(height, index, before, instant, moment)
         return best
 
     def _rest(self, index: int, before: int) -> int:
