@@ -81,8 +81,12 @@ def settings_of(job: Job, network: Network, device: Device, weights: DType, choi
     serve = job.serve
     extra = {key.lstrip("-").replace("-", "_") if not key.isupper() else key: value for key, value in (serve.extra or {}).items()}
     release = release_of(serve, extra, choices)
+    if release.number < (0, 11) and generation(device) < 8 and "VLLM_USE_V1" not in extra:
+        release = release._replace(v1=False)  # V1 asks for compute capability 8.0 and falls back (engine/arg_utils.py _is_v1_supported_oracle)
     origin = default_of(f"vLLM {release.text}")
     context = choices.pick("serve.context", serve.context, network.max_positions or CONTEXT, inferred("the model's maximum"))
+    if network.max_positions and context > network.max_positions:
+        choices.warn(f"serve.context is longer than the model's {network.max_positions:,} positions: vLLM takes it with scaled positions or an override only")
     mesh = serve.mesh
     tp, pp, dp = (((getattr(mesh, axis) if mesh else None) or 1) for axis in ("tp", "pp", "dp"))
     _check_gpus(job, tp, pp, dp)

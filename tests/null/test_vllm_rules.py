@@ -1,0 +1,115 @@
+"""vLLM's rules one by one, against numbers worked out by hand or printed by its logs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from everybyte import estimate
+from everybyte.basics.errors import BadInput, Unsupported
+from everybyte.engines.vllm.network import stage_sizes
+from everybyte.engines.vllm.pages import Demand, Spec, pages_of_request, plan_of
+from everybyte.engines.vllm.release import release_of
+from everybyte.job import Serve
+from everybyte.rules.choices import Choices
+
+FULL = Spec("full", 16, 4096)
+WINDOW = Spec("window", 16, 4096, window=1024)
+DEMAND = Demand(32768, 8192)
+
+
+def release(version: str | None, extra: dict[str, Any] | None = None) -> tuple[tuple[int, int, int], bool]:
+    """Version and engine of a job."""
+    found = release_of(Serve(engine="vllm", version=version), extra or {}, Choices())
+    return found.number, found.v1
+
+
+@pytest.mark.parametrize(
+    ("version", "extra", "expected"),
+    [
+        ("0.6.6.post1", {}, ((0, 6, 6), False)), ("v0.8.5", {}, ((0, 8, 5), True)), ("0.9.0", {"VLLM_USE_V1": 0}, ((0, 9, 0), False)),
+        ("0.26.1rc1.dev608", {}, ((0, 26, 1), True)), ("vllm 0.19", {}, ((0, 19, 0), True)), (None, {"VLLM_USE_V1": 0}, ((0, 8, 5), False)),
+        ("0.1.dev20073", {}, ((0, 33, 0), True)), ("0.11.0", {"VLLM_USE_V1": 0}, ((0, 11, 0), True)),
+    ],
+)  # fmt: skip
+def test_versions_choose_the_engine(version: str | None, extra: dict[str, Any], expected: tuple[tuple[int, int, int], bool]) -> None:
+    """V1 is the default from 0.8 on and the only engine from 0.11 on; builds without a number are taken for the latest."""
+    assert release(version, extra) == expected
+
+
+def test_layers_of_stages() -> None:
+    """What is left over goes to the stages before the last."""
+    assert stage_sizes(32, 4) == (8, 8, 8, 8)
+    assert stage_sizes(61, 4) == (15, 15, 16, 15)
+    assert stage_sizes(62, 4) == (15, 16, 16, 15)
+    assert stage_sizes(48, 2, "16,32") == (16, 32)
+    with pytest.raises(BadInput, match="VLLM_PP_LAYER_PARTITION"):
+        stage_sizes(48, 2, "16,16")
+
+
+def test_equal_layers_are_one_group() -> None:
+    """32 layers of full attention: a block is a page of each."""
+    plan = plan_of((FULL,) * 32, padding=1.5, joined=False)
+    assert (len(plan.groups), plan.block_bytes, plan.request(DEMAND)) == (1, 32 * 65536, 2048)
+
+
+def test_windows_are_grouped_by_the_smaller_number_of_layers() -> None:
+    """10 full and 52 window layers: groups of ten, the last of which lacks eight layers."""
+    plan = plan_of((FULL,) * 10 + (WINDOW,) * 52, padding=1.5, joined=False)
+    assert [group.layers for group in plan.groups] == [10] * 7
+    assert plan.block_bytes == 10 * 65536
+
+
+def test_nearly_equal_numbers_are_padded() -> None:
+    """12 and 13 layers are two groups of 13 where padding is allowed, else three of 12."""
+    specs = (FULL,) * 13 + (WINDOW,) * 12
+    assert len(plan_of(specs, padding=1.5, joined=False).groups) == 2
+    assert len(plan_of(specs, padding=1.0, joined=False).groups) == 3
+
+
+def test_joined_windows_hold_everything() -> None:
+    """Without the hybrid manager a window is given room for the whole context."""
+    assert len(plan_of((FULL,) * 10 + (WINDOW,) * 52, padding=1.5, joined=True).groups) == 1
+
+
+def test_pages_of_unequal_length() -> None:
+    """Shorter pages take more tokens, states are padded; what cannot be made equal is refused."""
+    short, state = Spec("full", 16, 2048), Spec("state", 32768, 60000, states=1)
+    plan = plan_of((short, WINDOW, state), padding=1.0, joined=False)
+    assert {group.spec.page for group in plan.groups} == {65536}
+    assert sorted(group.spec.block for group in plan.groups) == [16, 32, 32768]
+    with pytest.raises(Unsupported, match="equally long"):
+        plan_of((Spec("full", 16, 3000), WINDOW), padding=1.0, joined=False)
+
+
+@pytest.mark.parametrize(
+    ("spec", "pages"),
+    [
+        (FULL, 2048), (WINDOW, 577), (Spec("chunk", 16, 4096, window=8192), 1024), (Spec("state", 544, 1, states=2), 2), (Spec("state", 512, 1), 64),
+        (Spec("latent", 64, 1152), 512),
+    ],
+)  # fmt: skip
+def test_pages_of_one_request(spec: Spec, pages: int) -> None:
+    """A window of 1,024 tokens and 8,192 under way: (1,023 + 8,192)/16 rounded up, and one page as it need not begin with one."""
+    assert pages_of_request(spec, DEMAND) == pages
+
+
+def test_the_log_of_gemma_2() -> None:
+    """A start of 0.19 on H100: 20.59 GiB are 7,335 blocks of two groups, 58,672 tokens, 7.16 requests of 8,192."""
+    job = {
+        "model": "google/gemma-2-27b", "hardware": {"gpu": "h100", "gpus": 1}, "given": {"kv.blocks": 7335, "kv.pool": 22108344156},
+        "serve": {"engine": "vllm", "version": "0.19.0", "context": 8192, "batched_tokens": 8192, "memory_fraction": 0.95},
+    }  # fmt: skip
+    found = estimate(job).figures
+    assert (found["kv.tokens"], round(found["kv.concurrency"], 2)) == (58672, 7.16)
+
+
+def test_the_log_of_qwen3_next() -> None:
+    """0.10.2 on two H200: attention blocks of 544 tokens, 47,878,721,024 bytes are 973,760 tokens."""
+    job = {
+        "model": "Qwen/Qwen3-Next-80B-A3B-Instruct", "hardware": {"gpu": "h200", "gpus": 2}, "given": {"kv.pool": 47878721024},
+        "serve": {"engine": "vllm", "version": "0.10.2", "context": 262144, "batched_tokens": 8192, "mesh": {"tp": 2}},
+    }  # fmt: skip
+    found = estimate(job).figures
+    assert (found["kv.block_size"], found["kv.tokens"]) == (544, 973760)
