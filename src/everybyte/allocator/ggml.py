@@ -44,7 +44,7 @@ F32, F16, I32, I64 = kind("f32"), kind("f16"), kind("i32"), kind("i64")
 class Tensor:
     """A tensor of a graph. `outside`: it lives in a buffer of its own (weights, caches) on `device`; a `view` has no memory either."""
 
-    __slots__ = ("device", "extra", "flags", "is_weight", "kind", "ne", "nb", "op", "outside", "seen", "sources", "stays", "view")
+    __slots__ = ("device", "extra", "flags", "is_weight", "kind", "nb", "ne", "op", "outside", "seen", "sources", "stays", "view")
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Tensor:
         self.nb: Shape = nb or contiguous(kind, self.ne)
         self.op = op
         self.sources = list(sources)
-        self.view = (view.view or view) if view is not None else None
+        self.view: Tensor | None = (view.view or view) if view is not None else None
         self.flags = flags
         self.device: int | None = None
         self.outside = False

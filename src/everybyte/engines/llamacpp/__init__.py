@@ -1,0 +1,1 @@
+"""llama.cpp, its fork ik_llama.cpp, and ollama, which runs it."""

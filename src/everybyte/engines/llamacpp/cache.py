@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from everybyte.allocator.ggml import Kind
 from everybyte.engines.llamacpp.layers import attention_of, blocks_of, caches_of, knows_windows, parts_of
 from everybyte.engines.llamacpp.release import Release
 from everybyte.layers.mla import MLA
+from everybyte.layers.multihead import MultiHead
 from everybyte.layers.network import Network
 from everybyte.layers.size import elements
 
@@ -29,13 +30,12 @@ class Cells(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """Bytes that one layer's caches take, and the numbers behind them."""
+    """Bytes that one layer's caches take."""
 
     keys: int
     values: int
     windowed: bool
     state: int
-    text: tuple[tuple[str, int], ...]
 
 
 def padded(count: int, step: int) -> int:
@@ -76,10 +76,11 @@ def stored(network: Network, index: int, cells: Cells, slots: int, forms: Format
     """The caches of one block, from what it declares."""
     block = blocks_of(network)[index]
     caches = caches_of(block, network.hidden)
-    state = sum(state_numbers(cache.name, [d.size for d in cache.dims]) for cache in caches if cache.kind == "state") * STATE_BYTES * slots  # type: ignore[union-attr]
+    state = sum(state_numbers(cache.name, [d.size for d in cache.dims]) for cache in caches if cache.kind == "state") * STATE_BYTES * slots
     kept = [cache for cache in caches if cache.kind == "kv"]
     if not kept:
-        return Stored(0, 0, False, state, ())
+        keys, values = _encoder_widths(block, release)
+        return Stored(forms.key.row_bytes(keys) * cells.context, forms.value.row_bytes(values) * cells.context, False, state)
     windowed = any(cache.window for cache in kept) and cells.window > 0
     tokens = (cells.window if windowed else cells.context) * cells.streams
     latent = next((part for part in parts_of(block) if isinstance(part, MLA)), None)
@@ -89,7 +90,14 @@ def stored(network: Network, index: int, cells: Cells, slots: int, forms: Format
         keys, values = (elements(cache.dims)[0] for cache in kept[:2])
         if not forms.flash and release.writes_rows:
             values = widest_values(network)
-    return Stored(forms.key.row_bytes(keys) * tokens, forms.value.row_bytes(values) * tokens, windowed, state, (("cells", tokens), ("K", keys), ("V", values)))
+    return Stored(forms.key.row_bytes(keys) * tokens, forms.value.row_bytes(values) * tokens, windowed, state)
+
+
+def _encoder_widths(block: Any, release: Release) -> tuple[int, int]:
+    """Numbers of the rows that an encoder's layer has in the cache, though it reads none: until llama.cpp PR 12799 (May 2025)."""
+    part = getattr(block, "attention", None)
+    shape = attention_of(part) if isinstance(part, MultiHead) and release.caches_encoders else None
+    return (shape.key * shape.kv_heads, shape.value * shape.kv_heads) if shape is not None else (0, 0)
 
 
 @lru_cache(maxsize=256)

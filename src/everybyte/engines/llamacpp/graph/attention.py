@@ -46,7 +46,8 @@ def attend(
             b.graph.expand(tensor)
     keys, values = _write(b, layer, k, v, shape, window)
     if release.writes_rows:
-        q = op.view(q, shape.key, shape.heads, b.tokens // prompt.streams, prompt.streams, nb=(q.nb[0], q.nb[1], q.nb[2], q.nb[2] * (b.tokens // prompt.streams)))
+        each = b.tokens // prompt.streams
+        q = op.view(q, shape.key, shape.heads, each, prompt.streams, nb=(q.nb[0], q.nb[1], q.nb[2], q.nb[2] * each))
     queries = op.permute(q, 0, 2, 1, 3)
     read = op.view(keys, shape.key, window.cells, shape.kv_heads, prompt.streams)
     if prompt.flash:

@@ -129,7 +129,7 @@ class Builder:
         if release.writes_rows:
             key_rows = op.new_input(I64, self.tokens)
             value_rows = None if one else op.new_input(I64, self.tokens * (1 if prompt.flash else prompt.widest_values))
-        turns = [None, None]
+        turns: list[Tensor | None] = [None, None]
         if release.turns_cache and not one:
             turns = [self._hadamard(form, size, largest) for form, size, largest in ((prompt.key, heads[0], True), (prompt.value, heads[1], False))]
         return Window(cells, mask, key_rows, value_rows, turns[0], turns[1])

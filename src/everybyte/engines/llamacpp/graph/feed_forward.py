@@ -8,7 +8,7 @@ from everybyte.allocator import ggml_ops as op
 from everybyte.allocator.ggml import F32, I32, Tensor
 from everybyte.engines.llamacpp.graph.builder import MANY_EXPERTS, Builder, fp32
 from everybyte.layers.experts import Experts
-from everybyte.layers.mlp import GatedMLP, PlainMLP
+from everybyte.layers.mlp import PlainMLP
 from everybyte.layers.moe import MoE
 from everybyte.layers.router import Router
 

@@ -11,8 +11,8 @@ from everybyte.layers.mla import MLA
 MiB = 1 << 20
 LONG = 128
 """Tokens from which on the fork expands the latent (-mla 2 and 3)."""
-GROUPED_HEADS = 3597
-"""Fork's build that made keys and values for groups of heads (-amb for flash attention, March 2025, commit f2997472f)."""
+TURNED_FIRST = 3684
+"""First build of the fork that stores the turned part of the keys in front of the latent (commit 0c02e16a3, May 12, 2025)."""
 
 
 def latent_attention(b: Builder, layer: int, x: Tensor, part: MLA, window: Window, positions: Tensor) -> Tensor:
@@ -138,15 +138,13 @@ def _forked(q: _Queries, window: Window) -> Tensor:
     if mode == 1 and not b.prompt.flash:
         transposed = b.cache(q.layer, rank, window.cells, b.prompt.key)
         b.graph.expand(op.copy_into(op.permute(q.latent, 1, 0, 2, 3), op.view(transposed, n, rank)))
-    stored = Tensor(F32, (rank + rope, n), "concat", (op.permute(q.key_turned, 0, 2, 1, 3), q.latent))
+    late = b.release.build >= TURNED_FIRST
+    row = op.permute(q.key_turned, 0, 2, 1, 3), q.latent
+    stored = Tensor(F32, (rank + rope, n), "concat", row if late else row[::-1])
     b.graph.expand(op.copy_into(stored, op.view(cache, rank + rope, n)))
     read = op.view(cache, rank + rope, window.cells)
     if mode > 1 and b.prompt.flash and n >= LONG:
-        if b.release.build < GROUPED_HEADS and b.placement.gpus:
-            out = _joined_wide(q, turned, window)
-        else:
-            out = _expanded(q, turned, cache, window)
-        return b.graph.expand(out)
+        return b.graph.expand(_expanded(q, turned, cache, window))
     into = op.mul_mat(b.matrix("attn_k_b", q.layer, part.nope, rank, part.heads), op.permute(q.straight, 0, 2, 1, 3))
     queries = Tensor(F32, (rank + rope, n, part.heads), "concat", (op.permute(turned, 0, 2, 1, 3), into))
     if b.prompt.flash and mode in (1, 3):
@@ -204,9 +202,9 @@ def _expanded(q: _Queries, turned: Tensor, cache: Tensor, window: Window) -> Ten
     latent = op.view(cache, part.kv_rank, cells, nb=cache.nb)
     keys_turned = op.view(cache, part.rope, cells, 1, nb=cache.nb)
     repeated = Tensor(form, (part.rope, cells, heads), "repeat", (keys_turned if cache.kind is form else op.cast(keys_turned, F16),))
-    queries = op.permute(op.concat(turned, q.straight, 0), 0, 2, 1, 3)
-    if b.release.build >= GROUPED_HEADS:
-        b.graph.expand(queries)
+    late = b.release.build >= TURNED_FIRST
+    queries = op.permute(op.concat(turned, q.straight, 0) if late else op.concat(q.straight, turned, 0), 0, 2, 1, 3)
+    b.graph.expand(queries)
     out: Tensor | None = None
     for _ in range(part.heads // heads):
         both = op.mul_mat(op.view(matrix, part.kv_rank, (part.nope + part.v_dim) * heads), latent)
@@ -215,27 +213,10 @@ def _expanded(q: _Queries, turned: Tensor, cache: Tensor, window: Window) -> Ten
         straight = op.cast(op.view(both, part.nope, cells, heads, nb=strides), form)
         b.graph.expand(straight)
         b.graph.expand(values)
-        keys = Tensor(form, (width, cells, heads), "concat", (repeated, straight))
+        keys = Tensor(form, (width, cells, heads), "concat", (repeated, straight) if late else (straight, repeated))
         b.graph.expand(keys)
         made = Tensor(F32, (part.v_dim, heads, n), "flash", (op.view(queries, width, n, heads, nb=queries.nb), keys, values, window.mask))
         made = op.reshape(made, part.v_dim * heads, n)
         out = made if out is None else op.concat(out, made, 0)
     assert out is not None
     return out
-
-
-def _joined_wide(q: _Queries, turned: Tensor, window: Window) -> Tensor:
-    """The first form on CUDA (before March 20, 2025): all heads at once, keys joined in fp32, over an fp32 copy of the latent outside the graph."""
-    b, part, n, cells = q.b, q.part, q.b.tokens, window.cells
-    width, step = part.nope + part.rope, 4 * (part.nope + part.v_dim)
-    copy = op.outside(F32, part.kv_rank + part.rope, cells, device=b.placement.layer(q.layer))
-    matrix = b.matrix("attn_kv_b", q.layer, part.kv_rank, part.heads * (part.nope + part.v_dim))
-    both = op.mul_mat(matrix, op.view(copy, part.kv_rank, cells))
-    strides = (4, step * part.heads, step, step * part.heads * cells)
-    straight = op.view(both, part.nope, cells, part.heads, nb=strides)
-    repeated = Tensor(F32, (part.rope, part.heads, cells), "repeat", (op.view(copy, part.rope, 1, cells),))
-    keys = op.cast(Tensor(F32, (width, cells, part.heads), "concat", (straight, op.permute(repeated, 0, 2, 1, 3))), F16)
-    values = op.cast(op.view(both, part.v_dim, cells, part.heads, nb=strides), F16)
-    queries = op.permute(op.concat(q.straight, turned, 0), 0, 2, 1, 3)
-    made = Tensor(F32, (part.v_dim, part.heads, n), "flash", (queries, keys, values, window.mask))
-    return op.reshape(made, part.v_dim * part.heads, n)

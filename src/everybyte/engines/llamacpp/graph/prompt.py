@@ -11,7 +11,10 @@ from everybyte.engines.llamacpp.release import Release
 class Placement(Protocol):
     """Devices of layers and tensors, and formats of weights."""
 
-    gpus: int
+    @property
+    def gpus(self) -> int:
+        """How many GPUs; their number is that of host memory."""
+        ...
 
     @property
     def whole(self) -> bool:

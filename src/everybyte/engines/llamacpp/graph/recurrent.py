@@ -96,7 +96,9 @@ def mamba1(b: Builder, layer: int, x: Tensor, part: Mamba1, states: States) -> T
     steps = (4, 4 * part.state, parts.nb[1], parts.nb[2])
     left_b, left_c = (op.view(parts, part.state, 1, n, sequences, nb=steps) for _ in range(2))
     if part.norms:
-        dt, left_b, left_c = (b.norm(t, name, layer, weight=part.norms == "weighted") for t, name in ((dt, "ssm_dt_norm"), (left_b, "ssm_b_norm"), (left_c, "ssm_c_norm")))
+        weighted = part.norms == "weighted"
+        dt = b.norm(dt, "ssm_dt_norm", layer, weighted)
+        left_b, left_c = b.norm(left_b, "ssm_b_norm", layer, weighted), b.norm(left_c, "ssm_c_norm", layer, weighted)
     else:
         dt = op.cont(dt)
     dt = op.like("add", op.mul_mat(b.matrix("ssm_dt", layer, part.rank, inner), dt), b.vector("ssm_dt.bias", layer, inner))
