@@ -50,19 +50,22 @@ def point_of(batch: Batch) -> Point:
     return Point(batch)
 
 
-def _before(tally: Tally) -> Iterator[tuple[Moment, Instant]]:
+@lru_cache(maxsize=4096)
+def _before(tally: Tally) -> tuple[tuple[Moment, Instant], ...]:
     """Before a layer runs, while its weights are gathered: its input is there."""
-    yield "gather", _instant(() if tally.start.persistent else (tally.start,))
+    return (("gather", _instant(() if tally.start.persistent else (tally.start,))),)
 
 
-def _around(tally: Tally, *, reentrant: bool) -> Iterator[tuple[Moment, Instant]]:
+@lru_cache(maxsize=4096)
+def _around(tally: Tally, *, reentrant: bool) -> tuple[tuple[Moment, Instant], ...]:
     """Before a layer goes back, while its weights are gathered again, and when it has gone back, while its gradients are shared. What is there when
     backward is done is the gradient of its input; a reentrant CheckpointFunction.backward still has its input, its result and the result's gradient."""
-    yield "regather", _instant((*tally.kept, tally.incoming) if tally.incoming is not None else tally.kept)
-    if tally.gradients:
-        own = (tally.start, tally.end, tally.incoming) if reentrant and tally.kept == (tally.start,) else ()
-        returned = (s for s in (*own, tally.outgoing) if s is not None and not s.persistent)
-        yield "reduce", _instant((*tally.gradients, *returned))
+    again = _instant((*tally.kept, tally.incoming) if tally.incoming is not None else tally.kept)
+    if not tally.gradients:
+        return (("regather", again),)
+    own = (tally.start, tally.end, tally.incoming) if reentrant and tally.kept == (tally.start,) else ()
+    returned = (s for s in (*own, tally.outgoing) if s is not None and not s.persistent)
+    return ("regather", again), ("reduce", _instant((*tally.gradients, *returned)))
 
 
 def _instant(held: Iterable[Storage]) -> Instant:

@@ -184,7 +184,7 @@ class Frame:
         """Where a layout gathers units."""
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def _frame(network: Network, recipe: Recipe, layout: Layout) -> Frame:
     return Frame((ends_apart if layout.by_unit else segments)(network, recipe.setup, recipe.recompute, recipe.stream, layout.lives(recipe)))
 

@@ -182,7 +182,7 @@ def _held(network: Network, recipe: Recipe, layout: Layout) -> tuple[int, int, i
     return static_bytes, gradients, accumulated
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def course_of(network: Network, recipe: Recipe, layout: Layout = WHOLE, waiting: Waiting = ()) -> Course:
     """The course of a step: the sizes of its segments, worked out once."""
     return Course(network, recipe, layout, waiting)
