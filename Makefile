@@ -47,6 +47,7 @@ bench: $(VENV)/.dev  ## speed, as ratios to a bare interpreter
 
 bench-peers: $(VENV)/.dev  ## time and error beside other estimators, which get an environment of their own
 	$(BIN)/python benchmarks/bench_peers.py
+	$(BIN)/python benchmarks/bench_serving_peers.py
 
 docs: $(VENV)/.dev  ## writes reference pages, and the output of commands in README and guides
 	$(BIN)/python docs/generate.py

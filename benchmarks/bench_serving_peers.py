@@ -1,8 +1,8 @@
 """Caches of serving engines beside other estimators: how many tokens the pool of a measured start holds, and how large a stated cache is.
 
 The same question to all: bytes of the cache for the tokens that the engine's log states, against the bytes that the log states. Peers are installed by this
-script into an environment of their own; they are given the model's config and the type of the cache, and their answer is divided by the ranks that share
-it as they would (KV heads, not latents)."""
+script into an environment of their own; they are given the model's config and the type of the cache, and what one of the ranks holds is worked out as they
+say it: a share of the KV heads, at least one where they know of that, latents whole."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from results import table, write_section
 HERE = Path(__file__).parent
 VENV = HERE / ".venv-peers" / "serving"
 PACKAGES = ("hf-mem==0.5.6", "modelinfo-cli==1.4.4", "ridgepoint==0.1.2")
+PEERS = ("hf-mem", "modelinfo", "ridgepoint")
 BYTES = {"fp8": 1.0, "fp8_e4m3": 1.0, "int8": 1.0, "q8_0": 34 / 32, "q4_0": 18 / 32, "q5_1": 24 / 32}
 SERVERS = ("vllm", "sglang")
 
@@ -51,8 +52,7 @@ def main() -> int:
     rows = [row("everybyte", {start.record["id"]: ours(start) for start in starts}, starts)]
     rows.append(row("2·L·H·d", {start.record["id"]: generic(start) for start in starts}, starts))
     python = interpreter()
-    for peer in ("hf-mem", "modelinfo", "ridgepoint") if python else ():
-        rows.append(row(peer, asked(peer, starts, str(python)), starts))
+    rows += [row(peer, asked(peer, starts, str(python)), starts) for peer in PEERS if python]
     head = ["estimator", "answered", "within 0.3 %", "median error", "worst error", "hybrids, median"]
     text = table(head, rows)
     print(text)
@@ -85,14 +85,14 @@ def measured() -> Iterator[Start]:
 
 def ours(start: Start) -> float | None:
     """Pool: the tokens that we say it holds, turned round; cache: its bytes."""
-    from everybyte import estimate
     from everybyte.basics.errors import BadInput
+    from everybyte.conductor import headline
 
     job = start.record["job"]
     try:
         if start.kind == "cache":
-            return estimate(job).figures.get("kv.bytes")
-        tokens = estimate({**job, "given": {"kv.pool": start.bytes}}).figures.get("kv.tokens")
+            return headline(job).get("kv.bytes")
+        tokens = headline({**job, "given": {"kv.pool": start.bytes}}).get("kv.tokens")
     except BadInput:
         return None
     return start.bytes * start.tokens / tokens if tokens else None
@@ -112,10 +112,10 @@ def generic(start: Start) -> float | None:
 def asked(peer: str, starts: list[Start], python: str) -> dict[str, float | None]:
     """The peer's answers in an environment of its own."""
     with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
-        json.dump([{"id": s.record["id"], "config": s.config, "tokens": s.tokens, "bytes": s.each} for s in starts], file)
+        json.dump([{"id": s.record["id"], "config": s.config, "tokens": s.tokens, "bytes": s.each, "ranks": s.ranks} for s in starts], file)
     done = subprocess.run([python, str(HERE / "peers" / "cache_price.py"), peer, file.name], check=False, capture_output=True, text=True)
-    whole = json.loads(done.stdout or "{}")
-    return {s.record["id"]: whole[s.record["id"]] / s.ranks if s.record["id"] in whole else None for s in starts}
+    answers: dict[str, float | None] = json.loads(done.stdout or "{}")
+    return answers
 
 
 def row(name: str, answers: dict[str, float | None], starts: list[Start]) -> list[str]:

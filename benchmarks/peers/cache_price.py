@@ -1,5 +1,5 @@
 """Bytes of the cache of many sequences' tokens, as each peer works them out of a config.json. Runs in the environment of the peers:
-`cache_price.py hf-mem|modelinfo|ridgepoint TASKS.json` prints one JSON object, id -> bytes (on one device, tensor parallel not divided)."""
+`cache_price.py hf-mem|modelinfo|ridgepoint TASKS.json` prints one JSON object, id -> bytes of one rank."""
 
 from __future__ import annotations
 
@@ -31,32 +31,33 @@ def text_of(task: Task) -> dict[str, Any]:
     return {**config, **(config.get("text_config") or {})}
 
 
-def hf_mem(task: Task) -> int:
+def hf_mem(task: Task) -> float:
     """hf-mem's function for safetensors models."""
     from hf_mem.safetensors.kv_cache import compute_safetensors_kv_cache_size
 
-    return compute_safetensors_kv_cache_size(text_of(task), "F8_E4M3" if task["bytes"] == 1 else "BF16", task["tokens"])
+    return compute_safetensors_kv_cache_size(text_of(task), "F8_E4M3" if task["bytes"] == 1 else "BF16", task["tokens"]) / task["ranks"]
 
 
-def modelinfo(task: Task) -> int:
+def modelinfo(task: Task) -> float:
     """modelinfo-cli's footprint; it knows a 16-bit cache alone."""
     from modelinfo.calculator import calculate_footprint
 
-    return int(calculate_footprint({"__metadata__": {}}, task["tokens"], 1, text_of(task))["kv_cache_bytes"])
+    return float(calculate_footprint({"__metadata__": {}}, task["tokens"], 1, text_of(task))["kv_cache_bytes"]) / task["ranks"]
 
 
-def ridgepoint(task: Task) -> int:
+def ridgepoint(task: Task) -> float:
     """The shape that ridgepoint's adapter makes of a config, priced by its rule for each geometry."""
     import ridgepoint.hf as adapter
 
     adapter._download_json = lambda repo, filename, revision: task["config"]  # type: ignore[assignment]  # noqa: SLF001
     adapter._params_from_index = lambda *_: 0  # noqa: SLF001
     shape = adapter.fetch_shape("a/b")
-    width = shape["d_c"] + shape["d_rope"] if shape["geom"] == "mla" else 2 * shape["head_dim"] * shape.get("n_kv_heads", shape.get("n_heads", 0))
+    heads = max(shape.get("n_kv_heads", shape.get("n_heads", 0)) / task["ranks"], 1)
+    width = shape["d_c"] + shape["d_rope"] if shape["geom"] == "mla" else 2 * shape["head_dim"] * heads
     return shape["kv_layers"] * width * task["bytes"] * task["tokens"]
 
 
-PEERS: dict[str, Callable[[Task], int]] = {"hf-mem": hf_mem, "modelinfo": modelinfo, "ridgepoint": ridgepoint}
+PEERS: dict[str, Callable[[Task], float]] = {"hf-mem": hf_mem, "modelinfo": modelinfo, "ridgepoint": ridgepoint}
 
 if __name__ == "__main__":
     main()

@@ -107,7 +107,8 @@ def pool_of(rest: int, costs: Costs, slots: Slots, most: int | None = None) -> P
 def pool_from_bytes(printed: int, costs: Costs, slots: Slots, most: int | None = None) -> Pool:
     """The pools whose keys and values take `printed` bytes as the log states them, the extra page included."""
     extra = costs.page * (costs.full + costs.windowed)
-    tokens = floor((printed - extra) / costs.cell) if costs.cell else 0
+    own = costs.cell - costs.draft  # a draft's pool is printed apart
+    tokens = floor((printed - extra) / own) if own else 0
     asked = slots.asked or slots.running
     if asked is None and costs.state:
         asked = floor(printed * slots.ratio / costs.state)
