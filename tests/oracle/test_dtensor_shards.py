@@ -88,7 +88,8 @@ def measured() -> dict[str, Counter[tuple[int, ...]]]:
 def predicted(tp: int, dp: int) -> Counter[tuple[int, ...]]:
     """Shapes of what the engine says that a rank holds."""
     shape = {**SIZES, "family": "llama", "heads": HEADS, "kv_heads": KV_HEADS, "head_dim": WIDTH, "tied": False}
-    train = {"framework": "torchtitan", "micro_batch": 1, "seq_len": 64, "mesh": {"tp": tp, "dp_shard": dp}, "sharding": "fsdp2"}
+    version = "torchtitan 0.2.2"  # later ones join the projections of queries, keys and values
+    train = {"framework": "torchtitan", "version": version, "micro_batch": 1, "seq_len": 64, "mesh": {"tp": tp, "dp_shard": dp}, "sharding": "fsdp2"}
     _, _, found = accounted(read_job({"model": {"shape": shape}, "hardware": {"gpus": tp * dp}, "train": train}))
     bill: Any = found.ranks[0].bill
     held = bill.layout.tensors(bill.network, bill.recipe.setup)
