@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from everybyte.basics.record import Record
 from everybyte.engines.megatron.attention import SelfAttention
 from everybyte.engines.megatron.linear import add_dropped, norm, parked
@@ -11,7 +13,7 @@ from everybyte.engines.megatron.mlp import FeedForward
 from everybyte.engines.megatron.moe import MoELayer
 from everybyte.engines.megatron.sizes import Heads, Latent, Mixture, Sizes, Split
 from everybyte.engines.megatron.style import Style
-from everybyte.layers.tape import Tape, Value
+from everybyte.layers.tape import Made, Tape, Value
 
 
 class TransformerLayer(Record, frozen=True):
@@ -24,8 +26,18 @@ class TransformerLayer(Record, frozen=True):
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n/t, h) -> (n/t, h)."""
         if self.sizes.attention is not None:
-            x = self._mixed(t, x)
+            x = self._replayed(t, x) if self.style.replayed else self._mixed(t, x)
         return self._fed(t, x) if self.sizes.mlp is not None else x
+
+    def _replayed(self, t: Tape, x: Value) -> Value:
+        """Attention out of a CUDA graph: its input is copied into a static one, its result lies in the graphs' pool, where backward finds all it needs."""
+        inner = Tape(t.setup, path=t.path)
+        layer = replace(self, sizes=replace(self.sizes, mlp=None), style=replace(self.style, replayed=False))
+        layer.forward(inner, inner.given("hidden states", x.dims, x.dtype, grad=True, persistent=False))
+        t.parameters.extend(inner.parameters)
+        out = t.from_outside("in the graphs' pool", x.dims, x.dtype)
+        t.step("replay", (x,), (out,), made=[Made(x, None)])
+        return out
 
     def _mixed(self, t: Tape, x: Value) -> Value:
         s, style = self.sizes, self.style

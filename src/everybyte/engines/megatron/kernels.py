@@ -107,6 +107,8 @@ class Site(Record, frozen=True):
     """Experts run as grouped products."""
     overlapped: bool
     """Communication of the tensor-parallel group is split and overlapped with products (tp_comm_overlap)."""
+    graphs: bool
+    """PyTorch's own products run in CUDA graphs: once before capture and once in it, each on a stream of its own."""
     streams: bool
     """Forward and backward of two micro-batches run on streams of their own (overlap_moe_expert_parallel_comm)."""
 
@@ -138,3 +140,11 @@ def workspace_lines(site: Site) -> tuple[Line, ...]:
             text = plain("streams·w_te", streams=count, w_te=own)
             found.append(Line(f"workspace/transformer_engine/{name}", "workspace", count * own, text, f"{TE_GEMM}, one for each stream", "formula"))
     return tuple(found)
+
+
+def graph_workspaces(site: Site) -> tuple[Line, ...]:
+    """Workspaces of two more streams, on which graphs run before capture and in it, each with forward's and autograd's thread."""
+    if not site.graphs:
+        return ()
+    one = handle_workspace(site.capability, site.config, widens_blackwell=site.versions.widens_blackwell)
+    return (Line("graphs/workspaces", "workspace", 4 * one, plain("handles·w", handles=4, w=one), CUBLAS_SOURCE, "formula"),)

@@ -32,8 +32,8 @@ OPTIMIZER = "Megatron-LM core/optimizer/optimizer.py, distrib_optimizer.py"
 WIDENED = "Megatron-LM core/optimizer/optimizer.py `main_grad.float()`: lives until zero_grad of the next step"
 LEFT = "Megatron-LM core/transformer/transformer_block.py `input_tensor`, core/pipeline_parallel/schedules.py `retain_grad`"
 TRANSIT = (
-    "Megatron-LM core/pipeline_parallel/schedules.py: tensors received ahead and gradients on their way; two (1F1B) or three (interleaved) were there "
-    "in 24 runs of Megatron-LM's functional tests, within 1 % of the peak"
+    "Megatron-LM core/pipeline_parallel/schedules.py: 1F1B has two, the input of the micro-batch before, which the graph of its loss holds until the next "
+    "forward returns, and its gradient; interleaved schedules had three in Megatron-LM's functional tests, within 1 % of the peak"
 )
 DEFERRED = "Megatron-LM core/tensor_parallel/layers.py grad_output_buffer: logits' gradient and input of each micro-batch, up to wgrad_deferral_limit"
 FETCHED = "Megatron-LM core/pipeline_parallel/fine_grained_activation_offload.py"

@@ -30,6 +30,7 @@ class Run(Record, frozen=True):
     """None without a pipeline."""
     versions: Versions
     workspaces: tuple[Line, ...] = ()
+    graph_workspaces: tuple[Line, ...] = ()
     deferred: int = 0
     """Micro-batches for which the head's weight gradient waits."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from everybyte.engines.megatron.stage import StageTraining
 from everybyte.rules.events import Event, Script
 
 
@@ -14,6 +15,9 @@ class MegatronScript(Script):
         """Weights, main gradients, states, workspaces and buffers, then the kept tensors of the micro-batches in flight."""
         self.waiting_handles = -1
         training = self.training
+        assert isinstance(training, StageTraining)
+        if training.pool_bytes:
+            yield self._make(training.pool_bytes)
         for line in (*training.static(), *training.gradients()):
             if line.bytes:
                 yield self._make(line.bytes)

@@ -11,6 +11,7 @@ from everybyte.basics.dtypes import DType
 from everybyte.basics.record import Record
 from everybyte.engines.megatron.block import TransformerLayer
 from everybyte.engines.megatron.buffers import buffers
+from everybyte.engines.megatron.graphs import captured, static_buffers
 from everybyte.engines.megatron.layout import MegatronLayout
 from everybyte.engines.megatron.linear import parked_size
 from everybyte.engines.megatron.network import StagePlan
@@ -20,6 +21,7 @@ from everybyte.layers.network import Run as NamedRun
 from everybyte.layers.setup import Setup
 from everybyte.layers.size import Dim, Size
 from everybyte.layers.tape import Tape
+from everybyte.ledger.build import Line
 from everybyte.ledger.entry import Phase
 from everybyte.ledger.ledger import Ledger
 from everybyte.models.count import parts
@@ -29,7 +31,7 @@ from everybyte.rules.layout import Layout
 from everybyte.rules.pipeline import Flight, flights, in_flight
 from everybyte.rules.recipe import Recipe
 from everybyte.rules.stages import Stage
-from everybyte.rules.step import Course, Waiting, segments
+from everybyte.rules.step import Course, Summit, Waiting, segments
 from everybyte.rules.training import Training, course_of
 
 
@@ -38,6 +40,10 @@ class StageTraining(Training, frozen=True):
 
     passing: Network | None = None
     """The chunks of which some micro-batch is on its way; all of the network where that is None."""
+    captured: Network | None = None
+    """What is captured in CUDA graphs before the first step."""
+    later: tuple[Line, ...] = ()
+    """Rows of graphs that are captured after some steps, of which these are the highest."""
 
     def totals(self) -> dict[Phase, int]:
         """Bytes of each phase without writing rows."""
@@ -48,8 +54,34 @@ class StageTraining(Training, frozen=True):
         running += beside + self.waiting_bytes() + layout.transit_bytes
         course = course_of(unnamed(self.passing or self.network), recipe, layout.in_step)
         found: dict[Phase, int] = {phase: running + summit.bytes for phase, summit in course.summits().items()}
-        found["optimizer"] = found["between_steps"] = resting + beside + layout.left_bytes
+        found["optimizer"] = found["between_steps"] = resting + beside + layout.left_bytes + sum(line.bytes for line in self.later)
+        if self.captured is not None:
+            found["init"] = sum(line.bytes for line in self._capturing())
         return found
+
+    def phases(self) -> dict[Phase, Iterable[Line]]:
+        """The rows of each phase of a steady step, and of the capture before the first."""
+        found = super().phases()
+        for phase in ("optimizer", "between_steps"):
+            found[phase] = [*found[phase], *self.later]
+        return found if self.captured is None else {"init": self._capturing(), **found}
+
+    def _capture(self) -> tuple[Course, Summit]:
+        assert self.captured is not None
+        course = course_of(self.captured, self.recipe, MegatronLayout(), self.waiting)
+        return course, max(course.summits().values(), key=lambda found: found.bytes)
+
+    @property
+    def pool_bytes(self) -> int:
+        """Bytes of the graphs' private pool, which nobody else can use."""
+        return 0 if self.captured is None else self._capture()[1].bytes
+
+    def _capturing(self) -> list[Line]:
+        """What is there while graphs are captured: all that rests on the rank but moments, and the schedule's passes through what is captured."""
+        network, recipe, layout = self.network, self.recipe, self.layout
+        course, summit = self._capture()
+        states = (line for line in layout.states(network, recipe) if not line.id.startswith("optimizer"))
+        return [*layout.weights(network, recipe), *states, *layout.accumulated(network, recipe), *self.extra, *course.lines(summit)]
 
     def waiting_bytes(self) -> int:
         """What is kept of the micro-batches beside the one that runs."""
@@ -114,7 +146,8 @@ def _passes(run: Run, stage: Stage) -> list[StageTraining]:
         layout = replace(layout, deferred=run.deferred * (_logits(run) + layout.hidden))
     if run.plan is not None and (received := len(stage.chunks) - stage.has_embedding):
         layout = replace(layout, received=received, in_transit=2 if len(stage.chunks) == 1 else 3)
-    beside = (*run.workspaces, *buffers(run, stage))
+    inputs, starts = tuple(static_buffers(run, stage)), run.style.replayed
+    beside, later = (*run.workspaces, *buffers(run, stage), *(inputs if starts else ())), () if starts else inputs
     found = []
     for flight in _flights(run, stage, whole):
         part = whole if flight is None else run.part(stage, _order(stage, flight))
@@ -124,7 +157,9 @@ def _passes(run: Run, stage: Stage) -> list[StageTraining]:
             layout = replace(layout, fetched=_parked(run, part), prefetches=prefetches)
             network = network if prefetches else _last_stays(network)
         passing = None if network is whole.network else network
-        found.append(StageTraining(whole.network, run.recipe, run.capability, beside, layout, _waiting(part, flight), passing=passing))
+        graphs = captured(part.network) if starts else None
+        waiting = _waiting(part, flight)
+        found.append(StageTraining(whole.network, run.recipe, run.capability, beside, layout, waiting, passing=passing, captured=graphs, later=later))
     return found
 
 

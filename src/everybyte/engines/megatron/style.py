@@ -46,6 +46,10 @@ class Style(Record, frozen=True):
     """Modules that backward runs again (recompute_modules)."""
     parked: tuple[str, ...] = ()
     """Modules whose kept tensors wait in host memory (offload_modules)."""
+    captured: bool = False
+    """Attention is captured in CUDA graphs."""
+    replayed: bool = False
+    """It is replayed from the first step on, so that what it makes and keeps never lies outside of the graphs' pool."""
     cross_entropy: CrossEntropy = "eager"
     loads_mask: bool = True
     """The data loader makes an attention mask of b·s² bytes."""

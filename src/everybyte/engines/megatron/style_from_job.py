@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of
+from everybyte.engines.megatron.graphs import graphs_of
 from everybyte.engines.megatron.kernels import Versions, attention_kernel
 from everybyte.engines.megatron.network import Recomputed
 from everybyte.engines.megatron.style import CrossEntropy, Dispatcher, Style
@@ -34,7 +35,7 @@ def style_of(train: Train, extra: Mapping[str, Any], capability: str, found: Ver
     origin = default_of("Megatron-Bridge" if nemo else "Megatron-LM")
     te = choices.pick("train.extra.transformer-impl", extra.get("transformer-impl"), "transformer_engine", origin) != "local"
     rate = choices.pick("train.dropout", train.dropout, 0.0 if nemo else 0.1, origin)
-    fused = bool(extra.get("cross-entropy-loss-fusion"))
+    fused, graphs = bool(extra.get("cross-entropy-loss-fusion")), graphs_of(extra)
     return Style(
         te=te, attention=attention_kernel(train, extra, capability, te=te, drops=rate > 0), dropout=rate > 0,
         rope_fused=te and bool(extra.get("apply-rope-fusion", not extra.get("no-rope-fusion") and not swift)),
@@ -48,7 +49,7 @@ def style_of(train: Train, extra: Mapping[str, Any], capability: str, found: Ver
         late_weights=not found.weighs_early, fp8=train.precision == "fp8", recompute=modules_of(train, choices),
         cross_entropy=cast("CrossEntropy", _word(extra, "cross-entropy-fusion-impl", FUSIONS, "native")) if fused else "eager",
         loads_mask=not extra.get("no-create-attention-mask-in-dataloader") and not (nemo or swift), binary_head=not extra.get("bert-no-binary-head"),
-        mtp_repeated=bool(extra.get("mtp-use-repeated-layer")),
+        mtp_repeated=bool(extra.get("mtp-use-repeated-layer")), captured=graphs.attention, replayed=graphs.at_start,
     )  # fmt: skip
 
 

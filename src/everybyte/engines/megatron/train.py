@@ -11,7 +11,7 @@ from everybyte.basics.dtypes import BF16, FP16, FP32, DType, dtype
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of, inferred
 from everybyte.engines.megatron.fsdp import FsdpLayout, gradient_type, main_bytes, strategy_of
-from everybyte.engines.megatron.kernels import Site, Versions, versions_of, workspace_config, workspace_lines
+from everybyte.engines.megatron.kernels import Site, Versions, graph_workspaces, versions_of, workspace_config, workspace_lines
 from everybyte.engines.megatron.layout import MegatronLayout, States
 from everybyte.engines.megatron.routing import Routing
 from everybyte.engines.megatron.run import Run
@@ -56,9 +56,10 @@ def account(job: Job, network: Network, device: Device) -> Account:
     plan = plan_of(train, mesh.pp, choices) if mesh.pp > 1 else None
     vocab = _vocab(job, network, mesh.tp, choices)
     recipe = _recipe(train, network, mesh, choices)
+    site = _site(extra, style, network, device, found)
     run = Run(
         network, vocab, split, style, recipe, _layout(train, extra, network, mesh, recipe, distributed=distributed), full_of(train, choices),
-        device.compute_capability, plan, found, _workspaces(extra, style, network, device, found), _deferred(extra, plan),
+        device.compute_capability, plan, found, workspace_lines(site), graph_workspaces(site), _deferred(extra, plan),
     )  # fmt: skip
     stages = (_only(network),) if plan is None else stages_of(train, network, plan)
     outside = beside_allocator(job, mesh, "megatron", device, experts=bool(network.experts), tied=network.tied)
@@ -225,11 +226,10 @@ def _reads_gradients(train: Train, extra: Mapping[str, Any], *, on_host: bool) -
     return on_host or not has_wide_weights or extra.get("fp8-recipe", usual) in (None, "none", "delayed")
 
 
-def _workspaces(extra: Mapping[str, Any], style: Style, network: Network, device: Device, found: Versions) -> tuple[Line, ...]:
-    """Workspaces. The router of a mixture runs in Transformer Engine whatever runs the layers (moe/moe_utils.py router_gating_linear)."""
-    site = Site(
+def _site(extra: Mapping[str, Any], style: Style, network: Network, device: Device, found: Versions) -> Site:
+    """What decides the workspaces. The router of a mixture runs in Transformer Engine whatever runs the layers (moe/moe_utils.py router_gating_linear)."""
+    return Site(
         device.compute_capability, found, workspace_config(extra), style.te or bool(network.experts),
         grouped=style.te and bool(network.experts) and bool(extra.get("moe-grouped-gemm")), overlapped=style.te and bool(extra.get("tp-comm-overlap")),
-        streams=bool(extra.get("overlap-moe-expert-parallel-comm")),
+        graphs=style.captured and style.attention == "unfused", streams=bool(extra.get("overlap-moe-expert-parallel-comm")),
     )  # fmt: skip
-    return workspace_lines(site)
