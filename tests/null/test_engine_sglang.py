@@ -178,3 +178,15 @@ def test_newer_releases_count_the_draft() -> None:
     old, new = (estimate(job(version=version, memory_fraction=0.85, draft={"method": "eagle3", "tokens": 4})).figures for version in ("0.5.13", "0.5.14"))
     layer = 2 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 4096 * 14336)
     assert new["kv.tokens"] == pytest.approx((old["kv.pool"] - layer) / (131_072 * 33 / 32), rel=1e-3)
+
+
+def test_an_npu_has_pages_of_its_own() -> None:
+    """Ascend's attention has pages of 128 tokens."""
+    assert estimate(job(gpu="Ascend-910B")).figures["kv.block_size"] == 128
+
+
+def test_the_card_behind_what_is_free() -> None:
+    """Without a named GPU the fraction is that of the smallest card that can have so much free, which is said."""
+    found = estimate(job(gpu=None, version="0.5.5", given={"free_before_load": 44 * 2**30, "free_after_weights": 29 * 2**30}))
+    assert found.job["serve"]["memory_fraction"] == round((46_068 - 512 - 1.5 * 4096 - 128 - 64) / 46_068, 3)
+    assert any("46,068 MiB" in text for text in found.assumptions)

@@ -13,11 +13,11 @@ from everybyte.basics.origin import default_of, inferred
 from everybyte.basics.record import Record
 from everybyte.basics.units import ceil_div
 from everybyte.job import Job
-from everybyte.layers.network import Network
+from everybyte.layers.network import Network, declare
 from everybyte.layers.size import elements
 from everybyte.layers.tape import Cache
 from everybyte.ledger.build import Line, plain
-from everybyte.models.widths import widths_of
+from everybyte.models.count import DECLARE, parts
 from everybyte.rules.account import Account, Device
 from everybyte.rules.cache import Format
 from everybyte.rules.choices import Choices
@@ -77,13 +77,10 @@ def account(job: Job, network: Network, device: Device) -> Account:
     else:
         choices.assume("TurboMind's buffers come out of what cache_max_entry_count leaves; they are not in the rows")
     extra.tell(choices, NAME)
-    heads = widths_of(network).heads
-    queries = heads[0][0] if heads else 1
-    width = _head_width(network, queries)
     kind = Format(setup.weights if setup.weights.bits <= 16 else BF16)
     server = Server(
         NAME, setup, Cut(tp, tp, 1, tp, tp, tp), 1, kind, context, running, page, fraction, SOURCE, work, of_total=version < (0, 2, 2),
-        priced=Scaled(BITS[word], width),
+        priced=Scaled(BITS[word], _head_width(network)),
     )  # fmt: skip
     return account_of(job, network, device, server, choices)
 
@@ -103,13 +100,10 @@ def _batch(device: Device, version: tuple[int, ...]) -> int:
     return next((size for part, size in sizes if part in name), 128)
 
 
-def _head_width(network: Network, queries: int) -> int:
+def _head_width(network: Network) -> int:
     """Numbers of one head, from the first layer that has any."""
-    from everybyte.layers.network import declare
-    from everybyte.models.count import DECLARE, parts
-
     for part in parts(network):
         letters = dict(declare(part.layer, DECLARE, part.dims).letters)
         if not part.tower and letters.get("A") and letters.get("a"):
             return letters["A"] // letters["a"]
-    return network.hidden // queries
+    return network.hidden

@@ -90,7 +90,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     assert job.serve is not None
     serve, choices, known = job.serve, Choices(), known_of(job)
     extra = Extra(serve)
-    settings = settings_of(job, network, extra, choices)
+    settings = settings_of(job, network, device, extra, choices)
     setup = setup_of(serve, network, choices)
     kind = kv_format(serve, setup.weights if setup.weights.bits <= 16 else BF16, CACHES, NAME, choices)
     reserve = reserve_of(serve, settings, network, device, known, extra, choices)

@@ -8,6 +8,7 @@ from everybyte.basics.errors import BadInput
 from everybyte.basics.origin import default_of, inferred
 from everybyte.basics.record import Record
 from everybyte.basics.units import MiB
+from everybyte.catalog.gpus import Gpu, all_gpus
 from everybyte.engines.sglang.fraction import NEWEST, SOURCE, Asked, Reserve, resolve
 from everybyte.engines.sglang.pool import PAGES, Slots
 from everybyte.job import Job, Serve, ServeLora
@@ -53,7 +54,7 @@ class Settings(Record, frozen=True):
     """Bytes of a number of recurrent states, 0: fp32 as the layers declare them."""
 
 
-def settings_of(job: Job, network: Network, extra: Extra, choices: Choices) -> Settings:
+def settings_of(job: Job, network: Network, device: Device, extra: Extra, choices: Choices) -> Settings:
     """Reads `serve` and `serve.extra`, whose keys are SGLang's own arguments, with - or _."""
     assert job.serve is not None
     serve = job.serve
@@ -71,7 +72,9 @@ def settings_of(job: Job, network: Network, extra: Extra, choices: Choices) -> S
     dense = extra.count("moe_dense_tp_size") or tp
     head = heads if extra.flag("enable_dp_lm_head") else tp
     cut = Cut(dense, heads, ep, tp // ep, 1 if by_group else tp, head)
-    attention = (serve.attention or str(extra.get("attention_backend") or "")).casefold().replace("-", "_")
+    card = _card(device)
+    usual = "ascend" if card is not None and card.vendor == "Huawei" else ""
+    attention = (serve.attention or str(extra.get("attention_backend") or usual)).casefold().replace("-", "_")
     page = serve.block_size or extra.count("page_size") or PAGES.get(attention, 1)
     choices.note("serve.block_size", page, default_of("SGLang") if attention not in PAGES else inferred(f"attention backend {attention}"))
     context = choices.pick("serve.context", serve.context, network.max_positions or DEFAULT_CONTEXT, inferred("the model's maximum"))
@@ -107,10 +110,7 @@ def _lora(serve: Serve, extra: Extra) -> Adapters | None:
 
 def reserve_of(serve: Serve, s: Settings, network: Network, device: Device, known: dict[str, int], extra: Extra, choices: Choices) -> Reserve:
     """mem_fraction_static: the job's, or the release's rule for this device."""
-    total = device.capacity / MiB
-    if not total and "free_before_load" in known:
-        total = (known["free_before_load"] + context(device.compute_capability)[0]) / MiB
-        choices.assume(f"a device of {total:,.0f} MiB, from what is free before loading and a CUDA context; hardware.gpu says")
+    total = _total(device, known, choices)
     sizes = captured(serve)
     towers = [tower for tower in network.towers if tower.name != "encoder"]
     vision = (sum(run.count for run in towers[0].runs), towers[0].hidden) if towers and serve.multimodal is not False else (0, 0)
@@ -122,6 +122,27 @@ def reserve_of(serve: Serve, s: Settings, network: Network, device: Device, know
     choices.pick("serve.batched_tokens", serve.batched_tokens, rule.chunk, default_of("SGLang"))
     fraction = choices.pick("serve.memory_fraction", serve.memory_fraction, round(rule.fraction, 6), inferred(f"{rule.formula} [{SOURCE}]"))
     return rule._replace(fraction=fraction)
+
+
+def _total(device: Device, known: dict[str, int], choices: Choices) -> float:
+    """MiB of the device as nvidia-smi shows them, a little more than what torch sees; without hardware.gpu those of the smallest NVIDIA card of the
+    catalogue that can have so much free; 0 where nothing is known."""
+    if device.capacity:
+        found = _card(device)
+        return found.memory_usable_mib if found is not None and found.memory_usable_mib else device.capacity / MiB
+    free = known.get("free_before_load")
+    if free is None:
+        return 0
+    cards = (gpu for gpu in all_gpus() if gpu.vendor == "NVIDIA" and gpu.capacity >= free)
+    larger = sorted((gpu.capacity, gpu.memory_usable_mib or gpu.capacity / MiB, gpu.name) for gpu in cards)
+    _, total, name = larger[0] if larger else (0, (free + context(device.compute_capability)[0]) / MiB, "a card")
+    choices.assume(f"{name} ({total:,.0f} MiB): the smallest that can have {free / MiB:,.0f} MiB free; hardware.gpu says")
+    return total
+
+
+def _card(device: Device) -> Gpu | None:
+    """The device in the catalogue."""
+    return next((gpu for gpu in all_gpus() if gpu.name == device.name), None)
 
 
 def is_latent(network: Network) -> bool:
