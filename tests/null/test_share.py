@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from made_answers import answer, rank
 
 from everybyte.basics.errors import BadInput
+from everybyte.cli.app import run
 from everybyte.job import Job, read_job
 from everybyte.ledger.answer import Answer
 from everybyte.plan.fit import fit
@@ -105,3 +108,16 @@ def test_gpus_of_a_server_share_its_weights() -> None:
     assert changed.serve.mesh is not None
     assert changed.serve.mesh.tp == 4
     assert fit(job, "-gpus").value == 8
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """`fit --grow memory_fraction`: exit 0 with the intervals, 1 where none works; one line of JSON."""
+    job = tmp_path / "job.json"
+    job.write_text(json.dumps({"model": "meta-llama/Meta-Llama-3.1-8B", "hardware": {"gpu": "a100-80gb"}, "serve": {"engine": "sglang"}}), encoding="utf-8")
+    assert run(["fit", str(job), "--grow", "memory_fraction", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["key"] == "serve.memory_fraction"
+    assert found["intervals"][0]["low"] < found["intervals"][0]["high"]
+    job.write_text(json.dumps({"model": "Qwen/Qwen2.5-72B", "hardware": {"gpu": "rtx-4090"}, "serve": {"engine": "sglang"}}), encoding="utf-8")
+    assert run(["fit", str(job), "--grow", "memory_fraction"]) == 1
+    assert "no memory_fraction works" in capsys.readouterr().out
