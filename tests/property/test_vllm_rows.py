@@ -25,6 +25,8 @@ JOBS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "mamba": ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", 1, {"kv_dtype": "fp8"}),
     "awq": ("Qwen/Qwen2.5-7B-Instruct", 1, {"weights": "awq", "cuda_graphs": False}),
     "nf4 with adapters": ("Qwen/Qwen3-4B", 1, {"weights": "nf4", "lora": {"rank": 32, "count": 4}}),
+    "gguf": ("meta-llama/Llama-3.2-3B", 1, {"weights": "q8_0", "version": "0.8.2"}),
+    "draft model": ("Qwen/Qwen3-32B", 2, {"mesh": {"tp": 2}, "draft": {"method": "draft_model", "model": "Qwen/Qwen3-0.6B", "tokens": 3}}),
     "V0": ("meta-llama/Meta-Llama-3.1-8B", 1, {"version": "0.6.6", "context": 16384}),
 }  # fmt: skip
 

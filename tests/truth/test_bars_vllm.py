@@ -36,7 +36,7 @@ BARS = (
     Bar("weights", 0.005, 0.02, weights="plain"),
     Bar("weights", 0.02, 0.25, weights="packed"),
     Bar("activation_peak", 0.01, 0.20, "A"),
-    Bar("kv.pool", 0.02, 0.15, "A"),
+    Bar("kv.pool", 0.02, 0.105, "A"),
     Bar("non_torch", 0.25, 1.0),
     Bar("cuda_graphs", 0.25, 2.0),
 )

@@ -62,12 +62,13 @@ def profile(stage: Network, s: Settings, setup: Setup, device: Device, fields: M
     images = tuple(_images(stage, s, fields)) if first else ()
     own = (setup.packed is not None and setup.packed.format in OWN_WORKSPACE) or fields.get("expert_dtype") == "fp4"
     experts = () if own else tuple(_experts(stage, s))
-    forward = Peak((*_forward(stage, s, device), *experts, *images))
+    streams = _streams(fields)
+    forward = Peak((*_forward(stage, s, device, streams), *experts, *images))
     if first:
         forward = max(forward, Peak((*_encoding(stage, s, device, fields), *images)), key=lambda peak: peak.bytes)
     if not last or (s.release.number < (0, 7) and not s.release.v1 and s.batched_tokens == 512):
         return forward  # 0.6 with prompts cut up by itself: the log's peak does not hold the sampler's tensors
-    sampling = Peak((*_sampling(stage, s, experts, device, first=first), *images))
+    sampling = Peak((*_sampling(stage, s, experts, device, streams, first=first), *images))
     return max(forward, sampling, key=lambda peak: peak.bytes)
 
 
@@ -77,11 +78,18 @@ def _workspace(device: Device) -> Line:
     return Line("profile/cublas", "workspace", size, plain("w", w=size), "pytorch aten/src/ATen/cuda/CublasHandlePool.cpp", "formula")
 
 
-def _forward(stage: Network, s: Settings, device: Device) -> Iterator[Line]:
+def _streams(fields: Mapping[str, Any]) -> int:
+    """Residual streams of hyper-connections: the network's hidden states are so many times as wide as what a layer sees."""
+    value = fields.get("hc_mult")
+    return value if isinstance(value, int) and value > 1 else 1
+
+
+def _forward(stage: Network, s: Settings, device: Device, streams: int) -> Iterator[Line]:
     """A layer's dense feed-forward part at its highest."""
-    e, n, h = s.compute.block_bytes, s.batched_tokens, stage.hidden
+    e, n, h = s.compute.block_bytes, s.batched_tokens, stage.hidden // streams
     live = 3 if s.release.number < (0, 8) else 4
     live += 2 if s.tp > 1 or s.pp > 1 else 0  # an all-reduce's result beside its input; hidden states and residual between stages
+    live += 2 * streams if streams > 1 else 0  # the streams before and behind the layer
     wide = max((_feed_forward(run.layer) for run in stage.runs), default=0) // s.tp
     text = plain("e·n·(k·h + f)", e=e, n=n, k=live, h=h, f=wide)
     yield Line("profile/forward", "activation", e * n * (live * h + wide), text, FORWARD, "formula")
@@ -111,9 +119,9 @@ def _experts(stage: Network, s: Settings) -> Iterator[Line]:
     yield Line("profile/experts", "activation", e * n * k * (first + second), text, EXPERTS, "formula")
 
 
-def _sampling(stage: Network, s: Settings, experts: tuple[Line, ...], device: Device, *, first: bool) -> Iterator[Line]:
+def _sampling(stage: Network, s: Settings, experts: tuple[Line, ...], device: Device, streams: int, *, first: bool) -> Iterator[Line]:
     """Logits of R rows and what choosing tokens makes of them."""
-    e, n, h, v, rows = s.compute.block_bytes, s.batched_tokens, stage.hidden, stage.vocab, s.sequences
+    e, n, h, v, rows = s.compute.block_bytes, s.batched_tokens, stage.hidden // streams, stage.vocab, s.sequences
     if not s.release.v1 and s.images:
         rows = max(min(rows, n // (max((t.tokens_per_item for t in stage.towers), default=0) or n)), 1)  # as many as whole images fit
     yield Line(

@@ -16,7 +16,7 @@ from everybyte.engines.vllm.network import fields_of, stage_sizes
 from everybyte.engines.vllm.overhead import graph_line, non_torch
 from everybyte.engines.vllm.pages import Demand, Plan, Spec, plan_of
 from everybyte.engines.vllm.pool import Stage, cache_figures, explained, padding, pool_of
-from everybyte.engines.vllm.settings import Settings, settings_of
+from everybyte.engines.vllm.settings import Settings, gguf_type, settings_of
 from everybyte.engines.vllm.weights import ranks_of, weight_rows
 from everybyte.job import Job
 from everybyte.layers.network import Network
@@ -48,7 +48,8 @@ def account(job: Job, network: Network, device: Device) -> Account:
     """The account of one replica of a server; its tensor-parallel ranks are alike."""
     assert job.serve is not None
     choices, known, fields = Choices(), known_of(job), fields_of(job)
-    setup = served(setup_of(job.serve, network, choices), network, choices)
+    head = (DTYPES["fp16"], None) if gguf_type(job.serve) else None
+    setup = served(setup_of(job.serve, network, choices, head), network, choices)
     s = settings_of(job, network, device, setup.weights, choices)
     setup = unfolded(setup, s)
     if network.towers and not s.images and all(tower.name != "encoder" for tower in network.towers):

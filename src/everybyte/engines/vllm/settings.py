@@ -49,6 +49,8 @@ class Settings(Record, frozen=True):
     """0: the engine's own choice."""
     kv_dtype: str = "auto"
     compute: DType = DTYPES["bf16"]
+    gguf: str = ""
+    """Type of the weights of a GGUF file."""
     generation: int = 8
     """Major compute capability."""
     eager: bool = False
@@ -108,7 +110,8 @@ def settings_of(job: Job, network: Network, device: Device, weights: DType, choi
         experts_parallel=bool(extra.get("enable_expert_parallel")) or ((mesh.ep if mesh else None) or 1) > 1,
         block_size=serve.block_size or 0,
         kv_dtype=choices.pick("serve.kv_dtype", kv.k if kv else None, "auto", origin),
-        compute=_compute(extra, weights), generation=generation(device), eager=eager, sizes=(graphs.sizes or ()) if isinstance(graphs, CudaGraphs) else (),
+        compute=_compute(extra, weights), gguf=gguf_type(serve), generation=generation(device), eager=eager,
+        sizes=(graphs.sizes or ()) if isinstance(graphs, CudaGraphs) else (),
         attention=_attention(serve, extra), lora=lora, draft=(draft.method or "draft") if draft else "",
         draft_tokens=(draft.tokens or 1) if draft else 0, images=images, profiles_images=not extra.get("skip_mm_profiling"),
         prefix_caching=_flag(extra, "enable_prefix_caching"), state_mode=str(extra.get("mamba_cache_mode") or ""),
@@ -116,6 +119,12 @@ def settings_of(job: Job, network: Network, device: Device, weights: DType, choi
         recurrent_dtype=str(extra.get("mamba_ssm_cache_dtype") or "auto"), offload=_whole(extra, "cpu_offload_gb", 0) * GiB,
         pool_bytes=_whole(extra, "kv_cache_memory_bytes", 0), joined=bool(extra.get("disable_hybrid_kv_cache_manager")),
     )  # fmt: skip
+
+
+def gguf_type(serve: Serve) -> str:
+    """The block type of a GGUF file of one type, which vLLM keeps as it is; empty for other formats."""
+    word = ((serve.weights.format if serve.weights else None) or "").casefold()
+    return word if word.startswith(("q", "iq", "tq")) and word in DTYPES else ""
 
 
 def card(device: Device) -> Gpu | None:

@@ -49,8 +49,9 @@ class Ranks(Cut, frozen=True):
 
     mxfp4: tuple[int, int, int] = (1, 1, 1)
     """Multiples of an expert's width, of the hidden size and of the packed axis."""
-    fp4_experts: bool = False
-    """Experts are in MXFP4 whatever the other layers are in (`expert_dtype` of the config, DeepSeek-V4)."""
+    blocks: str = ""
+    """A format of blocks in which weights are whatever the job's format is: MXFP4 of experts (`expert_dtype` of the config, DeepSeek-V4), or a type of
+    GGUF files, in which all matrices are."""
 
     def local(self, whole: tuple[Group, ...], setup: Setup) -> tuple[Group, ...]:
         """The groups as they lie on this rank."""
@@ -59,7 +60,15 @@ class Ranks(Cut, frozen=True):
     def _stored(self, members: tuple[Parameter, ...], setup: Setup) -> Iterable[Parameter]:
         if setup.packed is not None and setup.packed.format == "mxfp4":
             return self._padded(members)
-        return map(_in_fp4, members) if self.fp4_experts else members
+        return (self._in_blocks(p) for p in members) if self.blocks else members
+
+    def _in_blocks(self, p: Parameter) -> Parameter:
+        """A weight as bytes: 17 for 32 numbers of MXFP4."""
+        experts = p.packed and len(p.dims) == 3 and "experts" in p.name
+        matrix = len(p.dims) == 2 and p.name.endswith("weight") and self.blocks != "mxfp4"
+        if not (experts or matrix):
+            return p
+        return replace(p, packed=False, dtype=DTYPES["int8"], dims=(*p.dims[:-1], Dim("m", DTYPES[self.blocks].nbytes(p.dims[-1].size))))
 
     def _padded(self, members: tuple[Parameter, ...]) -> Iterator[Parameter]:
         """Experts in MXFP4."""
@@ -74,14 +83,6 @@ class Ranks(Cut, frozen=True):
             h = round_up(rows.size if down else cols.size, hidden)
             sizes = (h, round_up(f, along)) if down else (2 * f, round_up(h, along))
             yield replace(p, dims=(experts, Dim(rows.letter, sizes[0]), Dim(cols.letter, sizes[1])))
-
-
-def _in_fp4(p: Parameter) -> Parameter:
-    """Experts as bytes: 17 for 32 numbers."""
-    if not (p.packed and len(p.dims) == 3 and "experts" in p.name):
-        return p
-    kind = DTYPES["mxfp4"]
-    return replace(p, packed=False, dtype=DTYPES["int8"], dims=(*p.dims[:-1], Dim("m", kind.nbytes(p.dims[-1].size))))
 
 
 def _joined(members: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
@@ -104,7 +105,7 @@ def ranks_of(s: Settings, fields: Mapping[str, Any]) -> Ranks:
     """How the ranks divide a stage."""
     whole, width = (s.tp * s.dp, 1) if s.experts_parallel else (1, s.tp * s.dp)  # replicas share the experts (FusedMoEParallelConfig)
     multiples = MXFP4_MULTIPLES.get(s.generation, (128, 256, 1))
-    return Ranks(s.tp, s.tp, whole, width, s.tp, s.tp, mxfp4=multiples, fp4_experts=fields.get("expert_dtype") == "fp4")
+    return Ranks(s.tp, s.tp, whole, width, s.tp, s.tp, mxfp4=multiples, blocks=s.gguf or ("mxfp4" if fields.get("expert_dtype") == "fp4" else ""))
 
 
 def weight_rows(stage: Network, s: Settings, setup: Setup, fields: Mapping[str, Any], *, last: bool) -> tuple[Line, ...]:
