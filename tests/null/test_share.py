@@ -121,3 +121,13 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     job.write_text(json.dumps({"model": "Qwen/Qwen2.5-72B", "hardware": {"gpu": "rtx-4090"}, "serve": {"engine": "sglang"}}), encoding="utf-8")
     assert run(["fit", str(job), "--grow", "memory_fraction"]) == 1
     assert "no memory_fraction works" in capsys.readouterr().out
+
+
+def test_a_longer_context_may_start_where_a_shorter_one_is_refused() -> None:
+    """vLLM 0.6 profiles prompts of the whole context up to 32,768 tokens: Llama-3.1-8B on 24 GB starts with 20,000, not with 29,000, again with 35,000."""
+    card = {"gpu": {"name": "RTX-3090", "memory_bytes": 25_318_832_210}, "gpus": 1}
+    job = read_job({"model": "meta-llama/Meta-Llama-3.1-8B", "hardware": card, "serve": {"engine": "vllm", "version": "0.6.4", "context": 20_000}})
+    result = fit(job, "context")
+    assert result.value is not None
+    assert result.value > 35_000
+    assert [hole for hole in result.holes if 20_000 < hole < 32_768]

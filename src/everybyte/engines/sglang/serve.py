@@ -211,5 +211,7 @@ def _assume(s: Settings, stage: Stage, known: dict[str, int], choices: Choices) 
     if s.speculative and s.speculative != "ngram":
         place = "are part of the static share" if s.version >= COUNTS_DRAFTS else "come out of what the static fraction keeps"
         choices.assume(f"weights and cache of the draft model {place}: extra.draft_layers layers (1) like the model's last")
+    if any(tower.name != "encoder" for tower in stage.network.towers):
+        choices.assume("what the encoder of images computes comes out of what the static fraction keeps; it is not in the rows")
     if s.pp > 1:
         choices.assume("layers are dealt out evenly over pipeline stages")
