@@ -26,11 +26,7 @@ class Piece(Record, frozen=True):
 @lru_cache(maxsize=16384)
 def numbered(network: Network) -> tuple[Network, tuple[Piece, ...]]:
     """The network with its blocks numbered from 0; the same object for all networks that are alike."""
-    first, runs = 0, []
-    for run in network.runs:
-        runs.append(run if run.first in (-1, first) else replace(run, first=first))
-        first += run.count if run.first >= 0 else 0
-    found = _first_of(_Content.of(network, tuple(runs)))
+    found = _first_of(_Content.of(network, _from_zero(network.runs)))
     return found, _pieces(network, found)
 
 
@@ -41,13 +37,21 @@ def unnamed(network: Network) -> Network:
     Whatever is summed over layers, or is highest among them, is the same as of the network itself, unless it depends on the number of a block.
     """
     runs: list[Run] = []
-    for run in numbered(network)[0].runs:
+    for run in _from_zero(network.runs):
         before = runs[-1] if runs else None
         if before is not None and min(run.first, before.first) >= 0 and (before.prefix, before.layer, before.dims) == (run.prefix, run.layer, run.dims):
             runs[-1] = replace(before, count=before.count + run.count)
         else:
             runs.append(run)
     return _first_of(_Content.of(network, tuple(runs)))
+
+
+def _from_zero(runs: tuple[Run, ...]) -> tuple[Run, ...]:
+    first, found = 0, []
+    for run in runs:
+        found.append(run if run.first in (-1, first) else replace(run, first=first))
+        first += run.count if run.first >= 0 else 0
+    return tuple(found)
 
 
 @lru_cache(maxsize=16384)

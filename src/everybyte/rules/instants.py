@@ -28,7 +28,7 @@ class Measured(Record, frozen=True):
 
 
 @lru_cache(maxsize=65536)
-def measured(tally: Tally, batch: Batch, *, by_unit: bool = False, reentrant: bool = False) -> Measured:
+def measured(tally: Tally, batch: Batch, *, by_unit: bool, reentrant: bool) -> Measured:
     """A layer at a batch. `by_unit`: its weights are gathered before it runs, and its gradients shared behind it."""
     point = point_of(batch)
 

@@ -132,15 +132,16 @@ class MegatronLayout(Layout, frozen=True):
     def resting_bytes(self, network: Network, recipe: Recipe) -> tuple[int, int]:
         """The sums of weights, states and main gradients: while micro-batches run, and from the optimizer's step to the next."""
         setup = recipe.setup
-        held = _bytes(self, network, setup, self._weights(setup)) + _bytes(self, network, setup, self._main_gradients)
+        kinds = (*self._weights(setup), *self._main_gradients, *(() if self.deals else self._states))
+        held = _bytes(self, network, setup, kinds)
         if self.distributed:
             held += (setup.weights.block_bytes + self.gradient.block_bytes) * padding_of(self, network, setup)
         else:
             single, pieces = once(network)
             copies = {piece.other: piece.copies for piece in pieces}
             held += sum(copies[group.part] * weight_bytes(group, setup) for group in groups(single, setup, WHOLE))
-        held += sum(line.bytes for line in self.states(network, recipe)) if self.deals else _bytes(self, network, setup, self._states)
-        return held, held + _bytes(self, network, setup, self._wide_gradients)
+        held += sum(line.bytes for line in self.states(network, recipe)) if self.deals else 0
+        return held, held + (_bytes(self, network, setup, self._wide_gradients) if self.widens else 0)
 
     @property
     def deals(self) -> bool:

@@ -239,4 +239,5 @@ def _kept(network: Network, recipe: Recipe, layout: Layout) -> dict[str, int]:
     the copies of a run are alike."""
     single, pieces = once(network)
     row = segments(single, recipe.setup, recipe.recompute, recipe.stream, layout.lives(recipe))
-    return {piece.label: piece.copies * measured(segment.tally, recipe.batch).kept for piece, segment in zip(pieces, row, strict=True)}
+    kept = (measured(segment.tally, recipe.batch, by_unit=False, reentrant=False).kept for segment in row)
+    return {piece.label: piece.copies * size for piece, size in zip(pieces, kept, strict=True)}
