@@ -84,7 +84,8 @@ def account_of(job: Job, network: Network, device: Device, server: Server, choic
     elif "free_before_load" not in known and device.capacity:
         choices.assume("free before loading: the device less a CUDA context and NCCL's buffers; no other process is on it")
     running = min(server.running, max(worst.tokens // server.context, 1))
-    ceiling = ceiling_figures(network, server.setup, server.cut, device.name, worst.prices, server.context, running)
+    cost = prices(layer_caches(network, server.cut, server.kind, priced=server.priced))
+    ceiling = ceiling_figures(network, server.setup, server.cut, device.name, cost, server.context, running)
     return Account(ranks, choices, figures=_figures(worst, server) | ceiling, refusals=_refusals(worst, server, job))
 
 

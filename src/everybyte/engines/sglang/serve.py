@@ -107,7 +107,8 @@ def account(job: Job, network: Network, device: Device) -> Account:
     extra.tell(choices, NAME)
     at_once = max(worst.pool.tokens // settings.context, 1) if worst.pool is not None else 1
     at_once = min(at_once, settings.running or at_once)
-    figures = _figures(worst, server) | ceiling_figures(network, setup, settings.cut, device.name, worst.prices, settings.context, at_once)
+    cost = prices(layer_caches(network, settings.cut, kind, settings.state_bytes, priced))
+    figures = _figures(worst, server) | ceiling_figures(network, setup, settings.cut, device.name, cost, settings.context, at_once)
     return Account(ranks, choices, figures=figures, refusals=_refusals(worst, server, serve))
 
 
