@@ -10,7 +10,7 @@ from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.units import GiB
 from everybyte.catalog.gpus import find_gpu
 from everybyte.catalog.ranges import interval
-from everybyte.engines.registry import account, folder_of, runs_on_several
+from everybyte.engines.registry import account, folder_of, runs_on_host, runs_on_several
 from everybyte.job import CustomGpu, Job, job_to_dict, read_job
 from everybyte.job.pattern import model_of
 from everybyte.layers.network import Network
@@ -156,7 +156,7 @@ def accounted(job: Job) -> tuple[Network, Device, Account]:
 
 def _device(job: Job) -> Device:
     hardware = job.hardware
-    if hardware is None or hardware.gpu is None:
+    if hardware is None or hardware.gpu is None or (hardware.gpus == 0 and runs_on_host(job)):
         return NO_DEVICE
     if hardware.gpus == 0:
         raise BadInput("hardware.gpus", "is 0: this engine runs on a GPU; leave it out or say 1")
@@ -171,7 +171,7 @@ def _static(totals: dict[Phase, int]) -> dict[str, int]:
 
 
 def _rank_answer(rank: Rank, device: Device, expandable: bool) -> RankAnswer:
-    beside = (context_line(device.compute_capability), *rank.outside)
+    beside = rank.outside if rank.on_host else (context_line(device.compute_capability), *rank.outside)
     outside = sum(line.bytes for line in beside)
     ledger = _ledger(rank.bill)
     phases = ledger.phases()

@@ -41,6 +41,11 @@ def folder_of(job: Job) -> tuple[str, str]:
     return section, folder
 
 
+def runs_on_host(job: Job) -> bool:
+    """Whether the engine of a job can do without a GPU."""
+    return job.serve is not None and job.serve.engine in ("llama.cpp", "ollama")
+
+
 def runs_on_several(job: Job) -> bool:
     """Whether a job is spread over GPUs: such runs are measured and learnt from apart."""
     return ((job.hardware.gpus if job.hardware else None) or 1) > 1

@@ -55,6 +55,8 @@ class Rank(Record, frozen=True):
     """What it keeps in host memory (rules.offload)."""
     uneven: Bill | None = None
     """The same where all tokens choose experts of this rank; None where that changes nothing or cannot be."""
+    on_host: bool = False
+    """The process uses no GPU: it has no context on one."""
     is_covered: bool = False
     """Another rank holds the same and has at least as much in flight: this one cannot be the worst (rules.pipeline)."""
 

@@ -30,12 +30,20 @@ class Cells(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """Bytes that one layer's caches take."""
+    """What one layer's caches take."""
 
-    keys: int
-    values: int
+    cells: int
+    key: int
+    """Bytes of a row of keys."""
+    value: int
     windowed: bool
     state: int
+    """Bytes of one sequence's recurrent state."""
+
+    @property
+    def kv(self) -> int:
+        """Bytes of keys and values."""
+        return self.cells * (self.key + self.value)
 
 
 def padded(count: int, step: int) -> int:
@@ -72,15 +80,15 @@ class Formats(NamedTuple):
     flash: bool = True
 
 
-def stored(network: Network, index: int, cells: Cells, slots: int, forms: Formats, release: Release) -> Stored:
+def stored(network: Network, index: int, cells: Cells, forms: Formats, release: Release) -> Stored:
     """The caches of one block, from what it declares."""
     block = blocks_of(network)[index]
     caches = caches_of(block, network.hidden)
-    state = sum(state_numbers(cache.name, [d.size for d in cache.dims]) for cache in caches if cache.kind == "state") * STATE_BYTES * slots
+    state = sum(state_numbers(cache.name, [d.size for d in cache.dims]) for cache in caches if cache.kind == "state") * STATE_BYTES
     kept = [cache for cache in caches if cache.kind == "kv"]
     if not kept:
         keys, values = _encoder_widths(block, release)
-        return Stored(forms.key.row_bytes(keys) * cells.context, forms.value.row_bytes(values) * cells.context, False, state)
+        return Stored(cells.context, forms.key.row_bytes(keys), forms.value.row_bytes(values), False, state)
     windowed = any(cache.window for cache in kept) and cells.window > 0
     tokens = (cells.window if windowed else cells.context) * cells.streams
     latent = next((part for part in parts_of(block) if isinstance(part, MLA)), None)
@@ -90,7 +98,7 @@ def stored(network: Network, index: int, cells: Cells, slots: int, forms: Format
         keys, values = (elements(cache.dims)[0] for cache in kept[:2])
         if not forms.flash and release.writes_rows:
             values = widest_values(network)
-    return Stored(forms.key.row_bytes(keys) * tokens, forms.value.row_bytes(values) * tokens, windowed, state)
+    return Stored(tokens, forms.key.row_bytes(keys), forms.value.row_bytes(values), windowed, state)
 
 
 def _encoder_widths(block: Any, release: Release) -> tuple[int, int]:

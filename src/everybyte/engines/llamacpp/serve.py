@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from everybyte.engines.llamacpp import ollama
-from everybyte.engines.llamacpp.cache import Cells, Formats, Stored, cells_of, stored
+from everybyte.engines.llamacpp.beside import draft_of, tower_lines
+from everybyte.engines.llamacpp.cache import Formats, cells_of, stored
 from everybyte.engines.llamacpp.compute import buffers
 from everybyte.engines.llamacpp.layers import blocks_of
+from everybyte.engines.llamacpp.parts import Parts
 from everybyte.engines.llamacpp.placement import Split, split_of
 from everybyte.engines.llamacpp.release import release_of
-from everybyte.engines.llamacpp.settings import Settings, settings_of
+from everybyte.engines.llamacpp.settings import NAME, Settings, settings_of
 from everybyte.engines.llamacpp.weights import Held, formats_of, held_weights
 from everybyte.job import Job
 from everybyte.layers.network import Network
-from everybyte.ledger.build import Line, plain
-from everybyte.models.source import checkpoint_of
+from everybyte.ledger.build import Line
 from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.choices import Choices
-from everybyte.rules.gguf_size import stored_weights
 from everybyte.rules.holding import Holding
-from everybyte.rules.serve_settings import Extra, known_of
+from everybyte.rules.serve_settings import Extra
 
 LARGEST_GPU = 192 * 10**9
 """More weights than this on one GPU cannot be: tensors are overridden though the job does not say so."""
-CACHE_SOURCE = "what each layer declares as its cache; llama.cpp src/llama-kv-cache.cpp, llama-memory-recurrent.cpp"
-GRAPH_SOURCE = "ggml's scheduler and graph allocator replayed over the largest prompt's graph; llama.cpp ggml/src/ggml-backend.cpp, ggml-alloc.c"
-MMPROJ = "towers of images are a file of their own (mmproj), which is loaded where serve.multimodal asks for it"
-
-
-class Parts(NamedTuple):
-    """All that is held, before it is written down by device."""
-
-    settings: Settings
-    split: Split
-    cells: Cells
-    caches: tuple[Stored, ...]
-    weights: Held
-    compute: tuple[int, ...] | None
+WITHOUT_MEMORY = ("ser", "split_mode", "threads", "jinja", "imatrix", "no_mmap", "mlock")
+"""Settings that are read elsewhere or change no size."""
 
 
 def account(job: Job, network: Network, device: Device) -> Account:
@@ -48,31 +36,31 @@ def account(job: Job, network: Network, device: Device) -> Account:
         job = ollama.as_llamacpp(job, network, device, choices)
     assert job.serve is not None
     extra = Extra(job.serve)
-    parts = _parts(job, network, extra, choices)
-    for name in ("ser", "split_mode", "no_mmap", "mlock", "threads", "jinja"):
-        extra.get(name)
-    extra.tell(choices, "llama.cpp")
-    if parts.compute is None:
-        choices.warn("the graph of this architecture is not written: no compute buffer is counted")
-    return Account(_ranks(parts), choices, figures=_figures(parts))
-
-
-def _parts(job: Job, network: Network, extra: Extra, choices: Choices) -> Parts:
-    serve = job.serve
-    assert serve is not None
-    release = release_of(serve, {"fork": extra.get("fork")}, choices)
+    release = release_of(job.serve, {"fork": extra.get("fork")}, choices)
     settings = settings_of(job, network, release, extra, choices)
-    blocks = blocks_of(network)
-    own = stored_weights(checkpoint_of(job.model)) if serve.weights is None else None
-    split = split_of(job, len(blocks), release, extra, formats_of(serve, network, release, extra, own))
-    weights = held_weights(serve, network, split, choices, dict(known_of(job), **(job.given or {})), own)
+    split = split_of(job, len(blocks_of(network)), release, extra, formats_of(job.serve, network, release, extra))
+    parts = _parts(job, network, settings, split, choices)
+    beside = (*draft_of(job, network, settings, choices), *tower_lines(job, network, choices))
+    for name in WITHOUT_MEMORY:
+        extra.get(name)
+    extra.tell(choices, NAME)
+    return Account(_ranks(parts, beside), choices, figures=_figures(parts))
+
+
+def _parts(job: Job, network: Network, settings: Settings, split: Split, choices: Choices) -> Parts:
+    serve, release = job.serve, settings.release
+    assert serve is not None
+    weights = held_weights(serve, network, split, choices, job.given or {})
     cells = cells_of(
         network, release, context=settings.context, ubatch=settings.ubatch, slots=settings.slots, unified=settings.unified,
         whole_windows=settings.whole_windows,
     )  # fmt: skip
     forms = Formats(settings.key, settings.value, settings.latent, settings.flash)
-    caches = tuple(stored(network, index, cells, settings.slots, forms, release) for index in range(len(blocks)))
-    return Parts(settings, split, cells, caches, weights, buffers(network, settings, cells, split, _pipelined(serve.extra or {}, split, weights, choices)))
+    caches = tuple(stored(network, index, cells, forms, release) for index in range(split.layers))
+    compute = buffers(network, settings, cells, split, _pipelined(serve.extra or {}, split, weights, choices))
+    if compute is None:
+        choices.warn("the graph of this architecture is not written: no compute buffer is counted")
+    return Parts(settings, split, cells, caches, weights, compute, network.vocab)
 
 
 def _pipelined(extra: dict[str, Any], split: Split, weights: Held, choices: Choices) -> bool:
@@ -86,10 +74,13 @@ def _pipelined(extra: dict[str, Any], split: Split, weights: Held, choices: Choi
 
 
 def _figures(parts: Parts) -> dict[str, int]:
-    """Sums over all devices, but for the compute buffer and the weights, which are those of the busiest GPU."""
-    windowed = sum(c.keys + c.values for c in parts.caches if c.windowed)
-    cache, states = sum(c.keys + c.values for c in parts.caches), sum(c.state for c in parts.caches)
-    figures = {"weights": _busiest(parts.weights.devices), "file_bytes": parts.weights.file_bytes, "kv.bytes": cache}
+    """Caches of all devices together; weights and the compute buffer of the busiest GPU, of the host where there is none."""
+    windowed = sum(cache.kv for cache in parts.caches if cache.windowed)
+    states = parts.settings.slots * sum(cache.state for cache in parts.caches)
+    figures = {
+        "weights": _busiest(parts.weights.devices), "file_bytes": parts.weights.file_bytes, "kv.bytes": sum(cache.kv for cache in parts.caches),
+        "kv.bytes_per_token": sum(cache.key + cache.value for cache in parts.caches if not cache.windowed),
+    }  # fmt: skip
     if windowed:
         figures["kv.swa_bytes"] = windowed
     if states:
@@ -100,39 +91,18 @@ def _figures(parts: Parts) -> dict[str, int]:
 
 
 def _busiest(devices: tuple[int, ...]) -> int:
-    """The largest GPU; the host where there is none."""
     return max(devices[:-1]) if len(devices) > 1 else devices[0]
 
 
-def _ranks(parts: Parts) -> tuple[Rank, ...]:
-    """One rank a GPU; what the host holds goes along with the first."""
+def _ranks(parts: Parts, beside: tuple[Line, ...]) -> tuple[Rank, ...]:
+    """One rank a GPU, or the host alone. What the host holds goes along with the first."""
     split = parts.split
-    host = tuple(_lines(parts, split.gpus))
+    host = parts.lines(split.gpus)
     if not split.gpus:
-        return (Rank(Holding((("load", ()),)), "CPU", host=host),)
-    ranks = []
-    for gpu in range(split.gpus):
-        lines = tuple(_lines(parts, gpu))
-        loaded = tuple(line for line in lines if line.category == "parameter")
-        bill = Holding((("load", loaded), ("prefill", lines)))
-        ranks.append(Rank(bill, f"CUDA{gpu}", stage=gpu, host=host if gpu == 0 else ()))
-    return tuple(ranks)
+        return (_rank((*host, *beside), "CPU", host=(*host, *beside), on_host=True),)
+    return tuple(_rank((*parts.lines(gpu), *(beside if gpu == 0 else ())), f"CUDA{gpu}", stage=gpu, host=host if gpu == 0 else ()) for gpu in range(split.gpus))
 
 
-def _lines(parts: Parts, device: int) -> list[Line]:
-    """Rows of one device."""
-    lines = [
-        Line("weights", "parameter", parts.weights.devices[device], plain("w", w=parts.weights.devices[device]), "llama.cpp src/llama-model.cpp load_tensors")
-    ]
-    for index, cache in enumerate(parts.caches):
-        if parts.split.layer(index) != device:
-            continue
-        size = cache.keys + cache.values
-        if size:
-            lines.append(Line(f"kv_cache/{index}", "kv_cache", size, plain("k + v", k=cache.keys, v=cache.values), CACHE_SOURCE))
-        if cache.state:
-            lines.append(Line(f"state/{index}", "state", cache.state, plain("r", r=cache.state), CACHE_SOURCE))
-    if parts.compute is not None and parts.compute[device]:
-        size = parts.compute[device]
-        lines.append(Line("compute buffer", "workspace", size, plain("c", c=size), GRAPH_SOURCE))
-    return lines
+def _rank(lines: tuple[Line, ...], label: str, *, stage: int = 0, host: tuple[Line, ...] = (), on_host: bool = False) -> Rank:
+    loaded = tuple(line for line in lines if line.category == "parameter")
+    return Rank(Holding((("load", loaded), ("prefill", lines))), label, stage=stage, host=host, on_host=on_host)
