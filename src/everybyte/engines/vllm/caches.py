@@ -178,7 +178,8 @@ def _beside_states(network: Network, found: list[Spec], states: list[Spec], bloc
     else:
         page = state
         every = block if mode != "none" else every
-    held = {"none": 1 + s.draft_tokens, "align": 2 + s.draft_tokens, "all": 0}[mode]
+    more = int(s.release.checkpoints_prefills and any(first_with(run.layer, "groups", "state", "chunk") is not None for run in network.runs))
+    held = {"none": 1 + s.draft_tokens, "align": 2 + more + s.draft_tokens, "all": 0}[mode]
     return block, [
         replace(spec, block=every, states=held, padded=page if page > spec.bytes else 0) if spec.kind == "state" else replace(spec, block=block)
         for spec in found
@@ -187,7 +188,8 @@ def _beside_states(network: Network, found: list[Spec], states: list[Spec], bloc
 
 def _mode(network: Network, s: Settings) -> str:
     """mamba_cache_mode: how many states of a request are kept. Prefix caching needs more than the last one (models/config.py MambaModelConfig)."""
-    caching = s.release.caches_hybrid_prefixes if s.prefix_caching is None else s.prefix_caching
+    attends = any(first_with(run.layer, name) is not None for run in network.runs for name in ("kv_heads", "kv_rank"))
+    caching = (s.release.caches_hybrid_prefixes and attends) if s.prefix_caching is None else s.prefix_caching
     if not caching:
         return "none"
     mamba = s.release.keeps_states_by_block and any(first_with(run.layer, "conv_bias", "kernel") is not None for run in network.runs)

@@ -72,6 +72,11 @@ class Release(NamedTuple):
         return self.number < (0, 31)
 
     @property
+    def checkpoints_prefills(self) -> bool:
+        """Mamba-2 layers that cache prefixes keep a state more, of the prompt's last whole block (mamba_mixer2.py get_kv_cache_spec, in 0.32)."""
+        return self.since(0, 31)
+
+    @property
     def caches_hybrid_prefixes(self) -> bool:
         """Prefix caching is on by default for networks with recurrent states (config/model.py is_prefix_caching_supported)."""
         return self.since(0, 25)
