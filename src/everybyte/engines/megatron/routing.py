@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 
 from everybyte.basics.record import Record
-from everybyte.engines.megatron.sizes import Split
+from everybyte.engines.megatron.sizes import Split, mixtures_of
 from everybyte.engines.megatron.style import Style
+from everybyte.layers.network import Network
 from everybyte.layers.size import Axis, Dim
 
 
@@ -72,3 +74,9 @@ class Routing(Record, frozen=True):
         """What all experts take from so many ranks."""
         share = self.bound / self.ways
         return Dim("slots", self.experts * ranks, (Axis("r", 0, (share.numerator, share.denominator * self.experts)),))
+
+
+@lru_cache(maxsize=4096)
+def may_be_uneven(network: Network, split: Split, style: Style) -> bool:
+    """Whether the tokens that come to a rank's experts are not known for some mixture of a network."""
+    return any(Routing(mixture.experts, mixture.top_k, split, style).may_be_uneven for mixture in mixtures_of(network))

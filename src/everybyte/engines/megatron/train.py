@@ -13,9 +13,9 @@ from everybyte.basics.origin import default_of, inferred
 from everybyte.engines.megatron.fsdp import FsdpLayout, gradient_type, main_bytes, strategy_of
 from everybyte.engines.megatron.kernels import Site, Versions, graph_workspaces, versions_of, workspace_config, workspace_lines
 from everybyte.engines.megatron.layout import MegatronLayout, States
-from everybyte.engines.megatron.routing import Routing
+from everybyte.engines.megatron.routing import may_be_uneven
 from everybyte.engines.megatron.run import Run
-from everybyte.engines.megatron.sizes import Split, mixtures_of, padded
+from everybyte.engines.megatron.sizes import Split, padded
 from everybyte.engines.megatron.stage import StageBill
 from everybyte.engines.megatron.style import Style
 from everybyte.engines.megatron.style_from_job import full_of, is_swift, style_of
@@ -71,7 +71,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
 
 def _unevenly_routed(run: Run) -> Run | None:
     """The run in which all tokens choose experts of one rank; None if that changes nothing."""
-    if not any(Routing(mixture.experts, mixture.top_k, run.split, run.style).may_be_uneven for mixture in mixtures_of(run.network)):
+    if not may_be_uneven(run.network, run.split.inside, run.style):
         return None
     return replace(run, recipe=replace(run.recipe, batch=run.recipe.batch._replace(is_uneven=True)))
 
@@ -82,7 +82,7 @@ def _ranks(run: Run, uneven: Run | None, stages: tuple[Stage, ...], mesh: Mesh, 
         bill = StageBill(run, stage)
         host = run.layout.host(bill.network, run.recipe) if run.layout.on_host else ()
         worst = None if uneven is None else StageBill(uneven, stage)
-        yield Rank(bill, _label(stage, mesh), mesh.gpus // mesh.pp, stage.index, outside, host, worst, is_covered)
+        yield Rank(bill, _label(stage, mesh), mesh.gpus // mesh.pp, stage.index, outside, host, uneven=worst, is_covered=is_covered)
 
 
 def _refuse(train: Train) -> None:
