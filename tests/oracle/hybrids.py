@@ -159,6 +159,8 @@ CASES: dict[str, tuple[str, Fields, Any]] = {
         },
         None,
     ),
+    "lfm2-conv": ("Lfm2ForCausalLM", SIZES, lambda layers: {"layer_types": ["full_attention", *["conv"] * (layers - 1)]}),
+    "lfm2-attention": ("Lfm2ForCausalLM", SIZES, every(layer_types="full_attention")),
     "bamba": ("BambaForCausalLM", {**SIZES, **SSM}, None),
     "falcon-h1": ("FalconH1ForCausalLM", {**SIZES, **SSM, "mamba_d_ssm": 96}, None),
     "falcon-h1-norm": ("FalconH1ForCausalLM", {**SIZES, **SSM, "mamba_d_ssm": 96, "mamba_rms_norm": True}, None),

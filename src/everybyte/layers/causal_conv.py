@@ -7,7 +7,7 @@ from everybyte.layers.size import SEQUENCES, Dim, Size
 from everybyte.layers.tape import Made, Tape, Value
 
 
-def causal_conv(t: Tape, x: Value, leaf: str, kernel: int, *, bias: bool) -> Value:
+def causal_conv(t: Tape, x: Value, leaf: str, kernel: int, *, bias: bool, silu: bool = True) -> Value:
     """silu(conv1d(x)): x (n, C) -> (n, C), as `causal_conv1d_fn` of transformers falls back to plain operations.
 
     F.conv1d pads both ends, so its result has k - 1 more steps; silu keeps it whole. The kernel of causal-conv1d keeps its input alone.
@@ -28,4 +28,4 @@ def causal_conv(t: Tape, x: Value, leaf: str, kernel: int, *, bias: bool) -> Val
         t.step("conv1d", inputs, (conv,), saved=(x, weight))
         cut = Value(conv.storage, x.dims, x.dtype, conv.grad)
         t.step("narrow", (conv,), (cut,), made=[Made(conv, longer)])
-        return ops.unary(t, "silu", cut)
+        return ops.unary(t, "silu", cut) if silu else cut
