@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from everybyte.basics.errors import BadInput
@@ -20,6 +21,7 @@ def inside(layer: Any) -> Iterator[Record]:
             yield from inside(getattr(layer, name))
 
 
+@lru_cache(maxsize=4096)
 def first_with(layer: Any, *names: str) -> Any:
     """The first layer inside that has all these settings, or None."""
     return next((found for found in inside(layer) if all(hasattr(found, name) for name in names)), None)

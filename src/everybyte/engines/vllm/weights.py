@@ -7,6 +7,7 @@ The engine's log says them as `Model loading took ... GiB`: bytes that loading l
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from msgspec.structs import replace
@@ -133,15 +134,18 @@ def _rope(stage: Network, s: Settings, fields: Mapping[str, Any]) -> Iterator[Li
         yield Line(f"weights/rope {width}", "parameter", s.compute.nbytes(positions * width), text, ROPE, "formula")
 
 
-def _turned(layer: Any) -> Iterator[int]:
+@lru_cache(maxsize=4096)
+def _turned(layer: Any) -> tuple[int, ...]:
     """Widths of the part of a head that turns."""
+    found = []
     for part in inside(layer):
         if getattr(part, "rope", None) is True and hasattr(part, "head_dim"):
-            yield getattr(part, "rotary_dim", 0) or part.head_dim
+            found.append(getattr(part, "rotary_dim", 0) or part.head_dim)
         elif getattr(part, "kv_rank", 0) and getattr(part, "turned", True):
-            yield part.rope  # type: ignore[attr-defined]
+            found.append(part.rope)  # type: ignore[attr-defined]
         elif hasattr(part, "one_projection"):
-            yield part.head_dim  # type: ignore[attr-defined]
+            found.append(part.head_dim)  # type: ignore[attr-defined]
+    return tuple(found)
 
 
 def _absorbed(stage: Network, s: Settings) -> Iterator[Line]:
