@@ -26,8 +26,8 @@ def blocks_of(network: Network) -> tuple[Any, ...]:
 
 
 def parts_of(block: Any) -> list[Any]:
-    """The mixers of a block."""
-    return [part for part in (getattr(block, name, None) for name in MIXERS) if part is not None]
+    """The mixers of a block that may have a cache."""
+    return [part for part in (getattr(block, name, None) for name in MIXERS) if part is not None and not isinstance(part, MultiHead)]
 
 
 def attention_of(part: Any) -> Shape | None:

@@ -6,6 +6,7 @@ half of 2025.
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any, NamedTuple
 
@@ -18,6 +19,8 @@ ASSUMED = 10500
 was run as well; between the last two only batches that mix tokens with embeddings are new."""
 FORK_READ = 3811
 """The newest ik_llama.cpp build whose graphs were read (commit 18eeb4894, July 20, 2025)."""
+MAINLINE_AND_FORK = ((5000, 3616), (5331, 3680), (5622, 3738), (5900, 3803), (6200, 3850))
+"""Builds of llama.cpp and of the fork on the same days (March to August 2025): where a job of the fork names a number of llama.cpp's."""
 _BUILD = re.compile(r"b?(\d{3,6})$")
 
 
@@ -72,8 +75,8 @@ class Release(NamedTuple):
 
     @property
     def narrow_mask(self) -> bool:
-        """The mask is an fp16 input where flash attention reads it (2026); before an fp32 input that is cast."""
-        return not self.fork and self.build >= 7600
+        """The mask is an fp16 input where flash attention reads it (spring 2026); before an fp32 input that is cast."""
+        return not self.fork and self.build >= 8600
 
     @property
     def takes_embeddings(self) -> bool:
@@ -119,8 +122,19 @@ def release_of(serve: Serve, extra: dict[str, Any], choices: Choices) -> Release
     fork = name == "ik_llama.cpp"
     found = _BUILD.match((serve.version or "").strip()) if serve.engine != "ollama" else None
     if found:
-        return Release(int(found[1]), fork)
+        build = int(found[1])
+        return Release(_of_same_day(build, choices) if fork and build >= MAINLINE_AND_FORK[0][0] else build, fork)
     build = FORK_READ if fork else ASSUMED
     named = f"{name or 'llama.cpp'} b{build}"
     choices.assume(f"rules of {named}; serve.version (b1234) chooses another" if not serve.version else f"version {serve.version}: rules of {named}")
     return Release(build, fork)
+
+
+def _of_same_day(build: int, choices: Choices) -> int:
+    """The fork's build of the days of a build of llama.cpp."""
+    for (early, low), (late, high) in itertools.pairwise(MAINLINE_AND_FORK):
+        if build <= late:
+            own = low + (build - early) * (high - low) // (late - early)
+            choices.assume(f"b{build} is a number of llama.cpp's: ik_llama.cpp b{own} of the same days")
+            return own
+    return MAINLINE_AND_FORK[-1][1]

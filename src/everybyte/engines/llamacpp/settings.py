@@ -103,12 +103,14 @@ def cache_kinds(serve: Serve, flash: bool, choices: Choices) -> tuple[Kind, Kind
 
 
 def _outputs(serve: Serve, slots: int, release: Release, extra: Extra, choices: Choices) -> int:
-    """llama-server since mid-2026 asks for one row a slot, and one more for each drafted token; the library's default is one for each token."""
+    """Rows of logits; 0: one for each token, the library's own default and that of every front end before mid-2026. llama-server of a later build, if the
+    job names one, asks for one row a slot and one more for each drafted token."""
     stated = extra.count("n_outputs")
     if stated is not None or not release.few_outputs or serve.engine == "ollama":
         return stated or 0
     if serve.version is None:
-        choices.assume("llama-server of mid-2026 or later: logits of one token a slot are reserved (serve.version, serve.extra.n_outputs)")
+        choices.assume("logits of every token of a batch are reserved; llama-server since mid-2026 reserves one token's a slot (serve.extra.n_outputs)")
+        return 0
     drafted = serve.draft.tokens or 0 if serve.draft is not None else 0
     return slots * (1 + drafted)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from everybyte.basics.dtypes import DTYPES
 from everybyte.basics.errors import Unsupported
 from everybyte.engines.llamacpp.placement import Formats, Split
 from everybyte.engines.llamacpp.release import Release
@@ -17,6 +18,15 @@ from everybyte.rules.serve_settings import Extra
 
 UNKNOWN = "q4_k"
 """Format of matrices whose mixture no public rule says, for the graph alone."""
+
+
+BY_BITS = ("q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q8_0")
+
+
+def _nearest(serve: Serve) -> str:
+    """The format of most matrices of a mixture whose rules are nobody's but its maker's: that with the nearest number of bits."""
+    bits = serve.weights.bits if serve.weights is not None else None
+    return min(BY_BITS, key=lambda name: abs(DTYPES[name].bits - bits)) if bits else UNKNOWN
 
 
 class Held(NamedTuple):
@@ -42,7 +52,7 @@ def formats_of(serve: Serve, network: Network, release: Release, extra: Extra, o
     repacked = extra.flag("run_time_repack")
     plain = word.rpartition("_r")[0] if interleaved else word
     plain = f"{plain.removesuffix('_xl').removesuffix('_kx')}_m" if plain.endswith("_k_xl") else plain
-    base = MIXTURES.get(plain) or packed_type(plain) or {"fp16": "f16", "fp32": "f32", "mxfp4": "mxfp4"}.get(plain, "" if plain else "f16") or UNKNOWN
+    base = MIXTURES.get(plain) or packed_type(plain) or {"fp16": "f16", "fp32": "f32", "mxfp4": "mxfp4", "": "f16"}.get(plain) or _nearest(serve)
     names: tuple[tuple[str, str], ...] = ()
     if plain in MIXTURES:
         converter = Converter(release.build, both_latents=release.fork) if not release.fork else Converter(both_latents=True)

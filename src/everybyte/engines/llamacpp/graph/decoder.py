@@ -8,6 +8,7 @@ from everybyte.allocator import ggml_ops as op
 from everybyte.allocator.ggml import F32, I32, Graph, Tensor
 from everybyte.engines.llamacpp.graph.attention import Shape, attend
 from everybyte.engines.llamacpp.graph.builder import Builder, Window
+from everybyte.engines.llamacpp.graph.encoder import encoder_block, encoder_mask
 from everybyte.engines.llamacpp.graph.feed_forward import feed_forward, routed
 from everybyte.engines.llamacpp.graph.latent import latent_attention
 from everybyte.engines.llamacpp.graph.prompt import Placement, Prompt
@@ -16,6 +17,7 @@ from everybyte.engines.llamacpp.layers import attention_of, blocks_of, is_window
 from everybyte.layers.attention import Attention
 from everybyte.layers.block import Block, FinalNorm, ParallelBlock
 from everybyte.layers.delta_net import GatedDeltaNet
+from everybyte.layers.encoder import PostNormBlock
 from everybyte.layers.gemma4 import Gemma4Attention, Gemma4Block, Gemma4Stem
 from everybyte.layers.mamba1 import Mamba1
 from everybyte.layers.mamba2 import Mamba2
@@ -46,21 +48,21 @@ class _Decoder:
         self.outputs: Tensor | None = None
         self.states: States | None = None
         self.own_inputs: Tensor | None = None
+        self.mask: Tensor | None = None
 
     def run(self) -> Graph:
         b, network = self.b, self.network
-        stem = network.stem
-        x = b.embedding(network.vocab, bool(getattr(stem, "scaled", False)) or isinstance(stem, Gemma4Stem))
-        if getattr(stem, "positions", 0):
-            rows = op.new_input(I32, b.tokens)
-            x = op.like("add", x, op.get_rows(op.outside(F32, network.hidden, stem.positions, device=b.cpu), rows))
         self.positions = op.new_input(I32, b.tokens * (4 if self._sections() else 1))
+        x = self._embedded()
         self._caches()
         self.outputs = op.new_input(I32, b.prompt.outputs)
-        if isinstance(stem, Gemma4Stem) and stem.own_input:
-            self.own_inputs = self._own_inputs(stem, x)
+        if isinstance(network.stem, Gemma4Stem) and network.stem.own_input:
+            self.own_inputs = self._own_inputs(network.stem, x)
         for index, block in enumerate(self.blocks):
             x = self._block(index, block, x)
+        if isinstance(self.blocks[-1], PostNormBlock):
+            b.graph.expand(x)
+            return b.graph
         tail = network.tail
         if not isinstance(tail, FinalNorm):
             raise NoGraph(type(tail).__name__)
@@ -70,6 +72,21 @@ class _Decoder:
         head = network.head
         b.output(x, network.vocab, bool(getattr(head, "softcap", False)), bool(getattr(head, "bias", False)))
         return b.graph
+
+    def _embedded(self) -> Tensor:
+        """Embedding, with learned positions, token types and a norm where the model has them; all on the host."""
+        b, stem = self.b, self.network.stem
+        assert self.positions is not None
+        x = b.embedding(self.network.vocab, bool(getattr(stem, "scaled", False)) or isinstance(stem, Gemma4Stem))
+        if getattr(stem, "types", 0):
+            x = op.like("add", x, op.view(op.outside(F32, b.hidden, stem.types, device=b.cpu), b.hidden))
+        if getattr(stem, "positions", 0):
+            rows = op.get_rows(op.outside(F32, b.hidden, stem.positions, device=b.cpu), self.positions)
+            x = op.like("add", rows, x) if getattr(stem, "types", 0) else op.like("add", x, rows)
+        if getattr(stem, "norm", ""):
+            for name in ("mul", "add"):
+                x = op.like(name, op.like("norm", x) if name == "mul" else x, op.outside(F32, b.hidden, device=b.cpu))
+        return x
 
     # -- what the model is ----------------------------------------------------------------------------------------------------
     def _sections(self) -> bool:
@@ -111,6 +128,9 @@ class _Decoder:
             return self._twin(index, block, x)
         if isinstance(block, Gemma4Block):
             return self._gemma4(index, block, x)
+        if isinstance(block, PostNormBlock):
+            self.mask = self.mask or encoder_mask(self.b)
+            return encoder_block(self.b, index, block, x, self.mask, self.outputs if index == len(self.blocks) - 1 else None)
         raise NoGraph(type(block).__name__)
 
     def _picked(self, index: int, *values: Tensor) -> tuple[Tensor, ...]:
