@@ -42,8 +42,9 @@ lint: $(VENV)/.dev  ## style, types, import order
 	$(BIN)/mypy --strict src
 	$(BIN)/lint-imports --no-cache
 
-bench: $(VENV)/.dev  ## speed, as ratios to a bare interpreter
+bench: $(VENV)/.dev  ## speed, as ratios to a bare interpreter; layouts of one model in milliseconds
 	$(BIN)/python benchmarks/bench_speed.py
+	$(BIN)/python benchmarks/bench_layouts.py
 
 bench-peers: $(VENV)/.dev  ## time and error beside other estimators, which get an environment of their own
 	$(BIN)/python benchmarks/bench_peers.py

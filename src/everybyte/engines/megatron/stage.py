@@ -25,7 +25,7 @@ from everybyte.ledger.build import Line
 from everybyte.ledger.entry import Phase
 from everybyte.ledger.ledger import Ledger
 from everybyte.models.count import parts
-from everybyte.rules.alike import once, unnamed
+from everybyte.rules.alike import numbered, once, unnamed
 from everybyte.rules.instants import measured, point_of
 from everybyte.rules.layout import Layout
 from everybyte.rules.pipeline import Flight, flights, in_flight
@@ -49,10 +49,10 @@ class StageTraining(Training, frozen=True):
         """Bytes of each phase without writing rows."""
         layout, recipe = self.layout, self.recipe
         assert isinstance(layout, MegatronLayout)
-        running, resting = _resting_bytes(unnamed(self.network), recipe.timeless, layout.at_rest)
+        running, resting = _resting_bytes(self._alike(self.network), recipe.timeless, layout.at_rest)
         beside = sum(line.bytes for line in self.extra)
         running += beside + self.waiting_bytes() + layout.transit_bytes
-        course = course_of(unnamed(self.passing or self.network), recipe, layout.in_step)
+        course = course_of(self._alike(self.passing or self.network), recipe, layout.in_step)
         found: dict[Phase, int] = {phase: running + summit.bytes for phase, summit in course.summits().items()}
         found["optimizer"] = found["between_steps"] = resting + beside + layout.left_bytes + sum(line.bytes for line in self.later)
         if self.captured is not None:
@@ -82,6 +82,10 @@ class StageTraining(Training, frozen=True):
         course, summit = self._capture()
         states = (line for line in layout.states(network, recipe) if not line.id.startswith("optimizer"))
         return [*layout.weights(network, recipe), *states, *layout.accumulated(network, recipe), *self.extra, *course.lines(summit)]
+
+    def _alike(self, network: Network) -> Network:
+        """The network that stands for all which are alike; equal blocks in one run, unless what is beside them depends on how many come behind."""
+        return numbered(network)[0] if self.layout.leaves else unnamed(network)
 
     def waiting_bytes(self) -> int:
         """What is kept of the micro-batches beside the one that runs."""
