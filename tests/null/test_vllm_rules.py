@@ -95,6 +95,18 @@ def test_pages_of_one_request(spec: Spec, pages: int) -> None:
     assert pages_of_request(spec, DEMAND) == pages
 
 
+def test_checkpoints_of_model_optimizer_say_what_they_leave_alone() -> None:
+    """NVFP4 with attention in 16 bits: half a byte and a sixteenth a number of the rest."""
+    config = {
+        "architectures": ["LlamaForCausalLM"], "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 4, "num_attention_heads": 8,
+        "num_key_value_heads": 8, "vocab_size": 64, "max_position_embeddings": 64,
+        "quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head", "model.layers.0.self_attn*"]},
+    }  # fmt: skip
+    found = estimate({"model": {"config": config}, "serve": {"engine": "vllm"}}).figures["weights"]
+    feed_forward, attention, ends, norms, rope = 4 * 3 * 1024 * 4096, 4 * 4 * 1024 * 1024, 2 * 64 * 1024, 9 * 1024, 64 * 128
+    assert found == feed_forward * 9 // 16 + 2 * (attention + ends + norms + rope)
+
+
 def test_the_log_of_gemma_2() -> None:
     """A start of 0.19 on H100: 20.59 GiB are 7,335 blocks of two groups, 58,672 tokens, 7.16 requests of 8,192."""
     job = {

@@ -31,6 +31,10 @@ def packed_of(fields: Mapping[str, Any]) -> Packed | None:
     if method in ("gptq", "awq"):
         bits, group = given.get("bits", 4), given.get("group_size", given.get("q_group_size", 128))
         return Packed(str(method), (*skip, *PLAIN_ROUTERS), group, bits=bits) if isinstance(bits, int) and isinstance(group, int) else None
+    if method in ("modelopt", "modelopt_fp4"):
+        algorithm, left = given.get("quant_algo", "NVFP4" if method == "modelopt_fp4" else None), _patterns(given.get("exclude_modules"))
+        groups = {"FP8": ("fp8", 0, 8), "NVFP4": ("nvfp4", 16, 4)}.get(str(algorithm))
+        return Packed(groups[0], (*skip, *left), groups[1], bits=groups[2], experts=True) if groups else None
     if method == "compressed-tensors":
         return _compressed(given, skip)
     if method == "bitsandbytes":
