@@ -81,7 +81,8 @@ def _if_uneven(found: Account, worst: RankAnswer) -> tuple[str, ...]:
         return ()
     peak, label = max(heights, key=lambda height: height[0])
     balanced = worst.figures["peak.allocated"]
-    text = f"if all tokens of its expert-parallel group choose experts of one rank ({label}), peak.allocated is {peak / GiB:,.1f} GiB there"
+    where = f" ({label})" if len(found.ranks) > 1 else ""
+    text = f"if all tokens of an expert-parallel group choose experts of one rank{where}, peak.allocated is {peak / GiB:,.1f} GiB there"
     return (f"{text}, not {balanced / GiB:,.1f} GiB",)
 
 

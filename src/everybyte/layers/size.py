@@ -116,6 +116,12 @@ def routed(top_k: int) -> Dim:
     return Dim("N", top_k, (B, S))
 
 
+def arriving(top_k: int, ranks: int, held: int) -> Dim:
+    """Tokens after routing that come from so many ranks to one that holds `held` experts: as many as it sends, if all experts get equally many; at
+    most min(top_k, held) copies of every token."""
+    return Dim("N", 1, (Axis("R", 0, (top_k, 1), (ranks * min(top_k, held), 1)),))
+
+
 def expert_share(top_k: int, experts: int) -> Dim:
     """Tokens of one expert when routing is balanced: ceil(n·top_k/E)."""
     return Dim("r", 1, (Axis("r", 0, (top_k, experts)),))

@@ -10,12 +10,12 @@ from everybyte.layers import ops
 from everybyte.layers.indexing import gather, integers, top_k
 from everybyte.layers.linear import linear
 from everybyte.layers.mlp import activate, fused_glu
-from everybyte.layers.size import Dim, Size, routed
+from everybyte.layers.size import Dim, Dims, Size, arriving, routed
 from everybyte.layers.tape import Made, Tape, Value
 
 
 class TokenChoice(Record, frozen=True):
-    """MoE: TokenChoiceTopKRouter, TokenReorderer, GroupedExperts and a shared expert. `held`: experts of this rank; tokens are balanced."""
+    """MoE: TokenChoiceTopKRouter, TokenReorderer, GroupedExperts and a shared expert. `held`: experts of this rank."""
 
     hidden: int
     ffn: int
@@ -84,10 +84,10 @@ class TokenChoice(Record, frozen=True):
         """The experts, on this rank or on several."""
         if not self.held:
             return self._grouped(t, x)
-        sent = _exchanged(t, x)
-        own = ops.contiguous(t, sent)
+        arrived = arriving(self.top_k, self.experts // self.held, self.held)
+        own = ops.contiguous(t, _exchanged(t, x, (arrived, *x.dims[1:])))
         back = ops.contiguous(t, self._grouped(t, own))
-        return _exchanged(t, back)
+        return _exchanged(t, back, x.dims)
 
     def _grouped(self, t: Tape, x: Value) -> Value:
         """silu(x·w1)·(x·w3)·w2 with one product for all experts, and adapters beside each."""
@@ -134,8 +134,8 @@ def _grouped_mm(t: Tape, x: Value, weight: Value, out: Dim, offsets: Value) -> V
     return y
 
 
-def _exchanged(t: Tape, x: Value) -> Value:
-    """all_to_all_single: as many rows as were sent, where routing is balanced."""
-    out = t.new("all_to_all", x.dims, x.dtype, x.grad)
+def _exchanged(t: Tape, x: Value, dims: Dims) -> Value:
+    """all_to_all_single."""
+    out = t.new("all_to_all", dims, x.dtype, x.grad)
     t.step("all_to_all", (x,), (out,))
     return out

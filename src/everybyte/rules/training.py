@@ -47,6 +47,11 @@ class Training(Record, frozen=True):
         return course_of(self.network, self.recipe, self.layout, self.waiting)
 
     @property
+    def unevenly_routed(self) -> Training:
+        """The same step where all tokens choose experts of this rank."""
+        return replace(self, recipe=replace(self.recipe, batch=self.recipe.batch._replace(is_uneven=True)))
+
+    @property
     def trained_params(self) -> int:
         """Parameters that get a gradient, of the whole network."""
         return WHOLE.trained(self.network, self.recipe.setup, None, None).numel

@@ -51,20 +51,22 @@ def account(job: Job, network: Network, device: Device) -> Account:
     train, choices = job.train, Choices()
     _check(train)
     release = release_of(train.version)
-    if network.experts:
-        choices.assume("routing is balanced: every expert gets the same number of tokens")
     choices.note("train.framework", "torchtitan", "given")
     choices.note("train.version", release.name, "given" if train.version else default_of("everybyte, the latest it knows"))
     mesh = mesh_of(train, job.hardware, network, choices, sharding="fsdp2")
     form = _form(train, mesh, release, device, choices)
     recipe = _recipe(train, network, mesh, form, choices)
     layout = _layout(train, network, mesh, release, choices)
+    is_spread = network.experts > 0 and mesh.ep > 1
+    if is_spread:
+        choices.assume("routing is balanced: every expert gets the same number of tokens")
     rendered, found = rendition(network, form), []
     outside = beside_allocator(job, mesh, "torchtitan", device, experts=network.experts > 0) if mesh.gpus > 1 else ()
     for part, is_covered in _shares(train, rendered, mesh, release, choices):
         own = replace(layout, shared=part.shared) if part.shared else layout
         bill = Training(part.network, recipe, device.compute_capability, part.buffers(recipe.batch), own, part.waiting)
-        found.append(Rank(bill, part.label, mesh.gpus // mesh.pp, part.stage, outside, is_covered=is_covered))
+        uneven = bill.unevenly_routed if is_spread else None
+        found.append(Rank(bill, part.label, mesh.gpus // mesh.pp, part.stage, outside, uneven=uneven, is_covered=is_covered))
     total = WHOLE.trained(network, recipe.setup, None, None).numel
     return Account(tuple(found), choices, total, expandable=_expandable(job.hardware, mesh, choices))
 
