@@ -95,6 +95,13 @@ def test_pages_of_one_request(spec: Spec, pages: int) -> None:
     assert pages_of_request(spec, DEMAND) == pages
 
 
+@pytest.mark.parametrize(("gpu", "version", "block"), [("h100", "0.10.2", 64), ("b200", "0.10.2", 128), ("h100", "0.19.0", 16), ("a100-80gb", "0.10.2", 16)])
+def test_blocks_of_latent_attention(gpu: str, version: str, block: int) -> None:
+    """FlashMLA takes 64 tokens a block and CUTLASS MLA 128, where they are the default."""
+    job = {"model": "deepseek-ai/DeepSeek-V2-Lite", "hardware": {"gpu": gpu, "gpus": 1}, "serve": {"engine": "vllm", "version": version, "context": 8192}}
+    assert estimate(job).figures["kv.block_size"] == block
+
+
 def test_checkpoints_of_model_optimizer_say_what_they_leave_alone() -> None:
     """NVFP4 with attention in 16 bits: half a byte and a sixteenth a number of the rest."""
     config = {

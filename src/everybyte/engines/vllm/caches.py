@@ -90,6 +90,8 @@ def _block_size(specs: list[Spec], s: Settings, network: Network) -> int:
         return 64
     if "CUTLASS_MLA" in s.attention:
         return 128
+    if any(spec.kind == "latent" for spec in specs) and not s.attention and (0, 8, 5) <= s.release.number < (0, 18):
+        return {9: 64, 10: 128 if s.release.number >= (0, 10) else PAGE}.get(s.generation, PAGE)  # FlashMLA, CUTLASS MLA
     return PAGE
 
 
