@@ -14,7 +14,6 @@ from everybyte.rules.account import Account, Device
 from everybyte.rules.adapter_from_job import prepared_by_trl
 from everybyte.rules.choices import Choices, versions
 from everybyte.rules.from_job import Defaults, recipe_of
-from everybyte.rules.preference_from_job import preference_of, preferred
 from everybyte.rules.spread import rank_of, spread
 from everybyte.rules.training import training
 
@@ -91,8 +90,11 @@ def account(job: Job, network: Network, device: Device) -> Account:
     choices = Choices()
     usual = defaults(job.train, network)
     recipe = recipe_of(job.train, network, usual, choices)
-    if (asked := preference_of(job.train)) is not None:
-        return preferred(asked, job, network, device, recipe, usual.framework, choices)
+    if job.train.extra:
+        from everybyte.rules.preference_from_job import preference_of, preferred  # an algorithm is one of the settings
+
+        if (asked := preference_of(job.train)) is not None:
+            return preferred(asked, job, network, device, recipe, usual.framework, choices)
     found = spread(job.train, job.hardware, network, recipe, usual.framework, choices)
     bill = training(network, found.recipe, device.compute_capability, layout=found.layout)
     return Account((rank_of(bill, found, job, device, network.experts),), choices, bill.trained_params)
