@@ -14,8 +14,8 @@ from everybyte.layers.size import Point
 from everybyte.layers.tape import Parameter, Storage
 from everybyte.rules.layout import Moment
 from everybyte.rules.overhead import cublas_workspace
+from everybyte.rules.segments import Segment
 from everybyte.rules.static import shape, tensor_bytes
-from everybyte.rules.step import Segment
 
 if TYPE_CHECKING:
     from everybyte.rules.training import Training

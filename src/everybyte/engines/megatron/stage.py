@@ -30,8 +30,9 @@ from everybyte.rules.instants import measured, point_of
 from everybyte.rules.layout import Layout
 from everybyte.rules.pipeline import Flight, flights, in_flight
 from everybyte.rules.recipe import Recipe
+from everybyte.rules.segments import segments
 from everybyte.rules.stages import Stage
-from everybyte.rules.step import Course, Summit, Waiting, segments
+from everybyte.rules.step import Course, Summit, Waiting
 from everybyte.rules.training import Training, course_of
 
 
