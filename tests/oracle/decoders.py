@@ -50,7 +50,7 @@ class Family(NamedTuple):
     model: str
     config: str
     names: str = "hf"
-    """Which names its configuration has for the shape: `hf`, `gpt2`, `bloom`, `neo`."""
+    """Which names its configuration has for the shape: `hf`, `gpt2`, `bloom`, `neo`, `mpt`."""
     square: bool = False
     """a·d = h."""
     grouped: bool = True
@@ -94,6 +94,8 @@ FAMILIES = {
         "FalconForCausalLM", "FalconConfig", "falcon", square=True, grouped=False,
         fields={"multi_query": False, "alibi": True, "parallel_attn": False, "bias": True},
     ),
+    "mpt": Family("MptForCausalLM", "MptConfig", "mpt", square=True, grouped=False, sdpa=False),
+    "mpt clip": Family("MptForCausalLM", "MptConfig", "mpt", square=True, grouped=False, fields={"attn_config": {"clip_qkv": 8.0}}, sdpa=False),
     "starcoder2": Family("Starcoder2ForCausalLM", "Starcoder2Config", square=True),
     "phi": Family("PhiForCausalLM", "PhiConfig", square=True),
     "phi qk-norm": Family("PhiForCausalLM", "PhiConfig", square=True, fields={"qk_layernorm": True}),
@@ -133,6 +135,7 @@ def config_of(family: str, shape: Shape, layers: int, attention: str = "sdpa", *
     names = {
         "gpt2": {"n_embd": h, "n_head": a, "n_inner": f, "n_layer": layers, "n_positions": 256},
         "neo": {"hidden_size": h, "num_heads": a, "intermediate_size": f, "num_layers": layers, "attention_types": [[["global"], layers]]},
+        "mpt": {"d_model": h, "n_heads": a, "n_layers": layers},
         "bloom": {"hidden_size": h, "n_head": a, "n_layer": layers},
         "falcon": {"hidden_size": h, "num_attention_heads": a, "num_kv_heads": k, "ffn_hidden_size": f, "num_hidden_layers": layers},
         "opt": {

@@ -7,6 +7,7 @@ their own (mmproj) and are not among them. Blocks of multi-token prediction are 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from functools import lru_cache
 from math import prod
@@ -19,6 +20,8 @@ from everybyte.rules.gguf_types import RELEASE, Chooser, Model, Quantization, is
 
 LATENT_SPLIT = 5140
 """First build that stores MLA's kv_b as two stacks of matrices, one for keys, one for values (April 2025, llama.cpp pull request 12801)."""
+ALWAYS = sys.maxsize
+"""No build is the first without it."""
 
 _LEAVES = {
     "attn_q": "q_proj query SelfAttention.q attn.q_proj", "attn_k": "k_proj key SelfAttention.k", "attn_v": "v_proj value SelfAttention.v",
@@ -52,8 +55,9 @@ _ENDS = {
     "position_embd": r"(wpe|embed_positions|position_embeddings)\.weight", "token_types": r"token_type_embeddings\.weight",
 }  # fmt: skip
 _HEADS = ("lm_head", "output", "output_layer", "embed_out")
-_SEPARATE_OUTPUT = ("falcon", "gpt_bigcode", "bloom")
-"""Families whose files hold an output matrix though it equals the embedding: their checkpoints store both, or the converter writes it twice."""
+_SEPARATE_OUTPUT = {"falcon": ALWAYS, "gpt_bigcode": ALWAYS, "bloom": ALWAYS, "mpt": 2249}
+"""Families whose files hold an output matrix though it equals the embedding: their checkpoints store both, or the converter writes it twice. With the first
+build that does so no more (MPT: February 2024, llama.cpp pull request 5670)."""
 _SPLIT_QKV = ("baichuan", "internlm2", "internlm")
 """Families whose joined matrix of queries, keys and values the converter takes apart."""
 _LIKE_70B = ("llama", "mistral", "qwen2", "nemotron-nas")
@@ -108,7 +112,7 @@ def _tensors(network: Network, converter: Converter) -> Iterator[GgufTensor]:
             continue
         found = [p for p in declare(part.layer, DECLARE, part.dims).parameters if not p.tied]
         if not part.path:
-            yield from _outside(network, part.label, found)
+            yield from _outside(network, part.label, found, converter)
             continue
         numbered = re.search(r"\.(\d+)(-\d+)?$", part.label)
         first = int(numbered[1]) if numbered else 0
@@ -116,7 +120,7 @@ def _tensors(network: Network, converter: Converter) -> Iterator[GgufTensor]:
             yield from _block(network, found, layer, "enc." if part.tower == "encoder" else "", converter)
 
 
-def _outside(network: Network, label: str, found: list[Parameter]) -> Iterator[GgufTensor]:
+def _outside(network: Network, label: str, found: list[Parameter], converter: Converter) -> Iterator[GgufTensor]:
     """Embeddings, the last norm, the head."""
     encoder = network.family in _WITHOUT_HEAD
     if encoder and label in ("head", network.tail_label):
@@ -126,7 +130,7 @@ def _outside(network: Network, label: str, found: list[Parameter]) -> Iterator[G
         known = next((name for name, pattern in _ENDS.items() if re.search(f"(^|\\.){pattern}$", parameter.name)), None)
         if known is not None:
             yield GgufTensor(f"{known}.weight", shape, -1)
-            if known == "token_embd" and network.tied and network.family in _SEPARATE_OUTPUT:
+            if known == "token_embd" and network.tied and converter.release < _SEPARATE_OUTPUT.get(network.family, 0):
                 yield GgufTensor("output.weight", shape, -1)
         elif label == "head" and parameter.name.split(".")[-2] in _HEADS:
             yield GgufTensor(f"output.{leaf}", shape, -1)
