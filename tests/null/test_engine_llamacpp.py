@@ -79,6 +79,17 @@ def test_ollama_defaults() -> None:
     assert found.figures["kv.bytes"] == 4 * GIB
 
 
+def test_ollama_keeps_as_many_layers_as_fit() -> None:
+    """A model that is too large is split: the GPU is nearly full, the rest is on the host."""
+    found = estimate({"model": "Qwen/Qwen3-32B", "hardware": {"gpu": "rtx-4080"}, "serve": {"engine": "ollama", "weights": "q4_k_m", "context": 8192}})
+    assert found.fits
+    assert found.hardware is not None
+    assert found.headroom is not None
+    assert found.headroom < found.hardware.capacity // 10
+    assert 0 < found.job["serve"]["gpu_layers"] < 64
+    assert found.figures["host.bytes"] > 4 * GIB
+
+
 def test_a_draft_model() -> None:
     """The draft's weights and cache are rows of the first GPU."""
     found = answer(draft={"model": "meta-llama/Llama-3.2-1B"})

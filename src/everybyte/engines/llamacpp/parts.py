@@ -28,13 +28,18 @@ class Parts(NamedTuple):
     compute: tuple[int, ...] | None
     vocab: int
 
+    @property
+    def needed(self) -> int:
+        """Bytes on the fullest GPU."""
+        return max(sum(line.bytes for line in self.lines(gpu)) for gpu in range(self.split.gpus))
+
     def lines(self, device: int) -> tuple[Line, ...]:
         """Rows of a device; the last one is the host."""
         return tuple(self._lines(device))
 
     def _lines(self, device: int) -> Iterator[Line]:
         weights = self.weights.devices[device]
-        if weights:
+        if weights or device < self.split.gpus:
             yield Line("weights", "parameter", weights, plain("w", w=weights), WEIGHT_SOURCE)
         here = [(index, cache) for index, cache in enumerate(self.caches) if self.split.layer(index) == device]
         for cache, members in groupby(here, key=lambda pair: pair[1]):

@@ -51,6 +51,11 @@ class Split(NamedTuple):
         """Every layer and the output are on GPUs."""
         return self.gpus > 0 and self.first == 0 and self.counted > self.layers
 
+    def keeping(self, asked: int, release: Release) -> Split:
+        """The same with `asked` layers, the output among them, on GPUs (-ngl)."""
+        first = max(self.layers + (1 if release.counts_output_first else 0) - asked, 0)
+        return self._replace(first=first, counted=min(asked, self.layers + 1))
+
     def layer(self, index: int) -> int:
         """The device of a layer; index = number of layers: the output; -1: the embedding, which stays on the host."""
         if not self.gpus or index < self.first or index - self.first >= self.counted:
@@ -104,13 +109,13 @@ def split_of(job: Job, layers: int, release: Release, extra: Extra, formats: For
     assert serve is not None
     stated = job.hardware.gpus if job.hardware else None
     gpus = 1 if stated is None else stated
-    asked = layers + 1 if serve.gpu_layers is None or serve.gpu_layers < 0 else serve.gpu_layers
     shares = tuple(float(share) for share in serve.tensor_split or ()) or (1.0,) * gpus
     if gpus and (len(shares) > gpus or sum(shares) <= 0):
         raise BadInput("serve.tensor_split", f"has {len(shares)} shares for {gpus} GPUs, or none above 0")
     shares += (0.0,) * (gpus - len(shares))
     total = sum(shares) or 1.0
     ends = tuple(sum(shares[: index + 1]) / total for index in range(gpus))
-    counted = min(asked, layers + 1) if gpus else 0
-    first = max(layers + (1 if release.counts_output_first else 0) - asked, 0)
-    return Split(gpus, layers, first if gpus else layers + 1, counted, ends, overrides_of(extra), formats, release.build)
+    split = Split(gpus, layers, layers + 1, 0, ends, overrides_of(extra), formats, release.build)
+    if not gpus:
+        return split
+    return split.keeping(layers + 1 if serve.gpu_layers is None or serve.gpu_layers < 0 else serve.gpu_layers, release)

@@ -109,6 +109,11 @@ class Release(NamedTuple):
         return not self.fork and self.build >= 7300
 
     @property
+    def fits_itself(self) -> bool:
+        """The server moves layers to host memory by itself where they do not fit (--fit, December 2025)."""
+        return not self.fork and self.build >= 7400
+
+    @property
     def slots(self) -> int:
         """Slots of the server where none are asked for: 4 in one unified cache since December 2025, 1 before."""
         return 4 if not self.fork and self.build >= 7300 else 1

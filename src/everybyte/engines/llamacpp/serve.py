@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from everybyte.basics.origin import inferred
 from everybyte.engines.llamacpp import ollama
 from everybyte.engines.llamacpp.beside import draft_of, tower_lines
 from everybyte.engines.llamacpp.cache import Formats, cells_of, stored
@@ -20,6 +21,7 @@ from everybyte.ledger.build import Line
 from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.choices import Choices
 from everybyte.rules.holding import Holding
+from everybyte.rules.overhead import context_line
 from everybyte.rules.serve_settings import Extra
 
 LARGEST_GPU = 192 * 10**9
@@ -32,19 +34,42 @@ def account(job: Job, network: Network, device: Device) -> Account:
     """The account of one server."""
     assert job.serve is not None
     choices = Choices()
-    if job.serve.engine == "ollama":
+    by_ollama = job.serve.engine == "ollama"
+    if by_ollama:
         job = ollama.as_llamacpp(job, network, device, choices)
     assert job.serve is not None
     extra = Extra(job.serve)
     release = release_of(job.serve, {"fork": extra.get("fork")}, choices)
     settings = settings_of(job, network, release, extra, choices)
-    split = split_of(job, len(blocks_of(network)), release, extra, formats_of(job.serve, network, release, extra))
-    parts = _parts(job, network, settings, split, choices)
+    formats = formats_of(job.serve, network, release, extra)
+    split = split_of(job, len(blocks_of(network)), release, extra, formats)
     beside = (*draft_of(job, network, settings, choices), *tower_lines(job, network, choices))
+    parts = _parts(job, network, settings, split, choices)
+    free = device.capacity - context_line(device.compute_capability).bytes - sum(line.bytes for line in beside)
+    if job.serve.gpu_layers is None and split.gpus and device.capacity and parts.needed > free:
+        if by_ollama:
+            parts = _fitting(job, network, parts, free, choices)
+        elif release.fits_itself:
+            choices.warn("all layers on GPUs do not fit; llama-server since December 2025 then moves layers to host memory (--fit): see serve.gpu_layers")
     for name in WITHOUT_MEMORY:
         extra.get(name)
     extra.tell(choices, NAME)
     return Account(_ranks(parts, beside), choices, figures=_figures(parts))
+
+
+def _fitting(job: Job, network: Network, parts: Parts, free: int, choices: Choices) -> Parts:
+    """As many layers on GPUs as fit, which ollama finds out for itself (llm/server.go); the output goes first."""
+    none, most = 0, parts.split.layers + 1
+    best = _parts(job, network, parts.settings, parts.split.keeping(0, parts.settings.release), choices)
+    while most - none > 1:
+        middle = (none + most) // 2
+        found = _parts(job, network, parts.settings, parts.split.keeping(middle, parts.settings.release), choices)
+        if found.needed <= free:
+            none, best = middle, found
+        else:
+            most = middle
+    choices.note("serve.gpu_layers", none, inferred("as many layers as fit"))
+    return best
 
 
 def _parts(job: Job, network: Network, settings: Settings, split: Split, choices: Choices) -> Parts:
