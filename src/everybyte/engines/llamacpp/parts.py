@@ -39,7 +39,7 @@ class Parts(NamedTuple):
 
     def _lines(self, device: int) -> Iterator[Line]:
         weights = self.weights.devices[device]
-        if weights or device < self.split.gpus:
+        if weights:
             yield Line("weights", "parameter", weights, plain("w", w=weights), WEIGHT_SOURCE)
         here = [(index, cache) for index, cache in enumerate(self.caches) if self.split.layer(index) == device]
         for cache, members in groupby(here, key=lambda pair: pair[1]):

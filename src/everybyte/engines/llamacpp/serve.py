@@ -120,12 +120,14 @@ def _busiest(devices: tuple[int, ...]) -> int:
 
 
 def _ranks(parts: Parts, beside: tuple[Line, ...]) -> tuple[Rank, ...]:
-    """One rank a GPU, or the host alone. What the host holds goes along with the first."""
-    split = parts.split
-    host = parts.lines(split.gpus)
-    if not split.gpus:
+    """One rank for each GPU that holds something, or the host alone. What the host holds goes along with the first."""
+    gpus = parts.split.gpus
+    host = parts.lines(gpus)
+    held = [(gpu, (*parts.lines(gpu), *(beside if gpu == 0 else ()))) for gpu in range(gpus)]
+    used = [(gpu, lines) for gpu, lines in held if lines]
+    if not used:
         return (_rank((*host, *beside), "CPU", host=(*host, *beside), on_host=True),)
-    return tuple(_rank((*parts.lines(gpu), *(beside if gpu == 0 else ())), f"CUDA{gpu}", stage=gpu, host=host if gpu == 0 else ()) for gpu in range(split.gpus))
+    return tuple(_rank(lines, f"CUDA{gpu}", stage=gpu, host=host if index == 0 else ()) for index, (gpu, lines) in enumerate(used))
 
 
 def _rank(lines: tuple[Line, ...], label: str, *, stage: int = 0, host: tuple[Line, ...] = (), on_host: bool = False) -> Rank:
