@@ -51,11 +51,13 @@ def segments(network: Network, setup: Setup, recompute: RecomputePlan, stream: D
     """The network as a row of segments, each worked out for this setup."""
     found: list[Segment] = []
     flow, tower = Flow(stream, grad=False), None
+    # a stage of a pipeline that is sent its hidden states sends their gradient back
+    is_sent = network.stem is None and not network.tokens
     trains = setup.grad
     for part in parts(network):
         is_batch = part.tower != tower and reads_images(network, part)
         if part.tower != tower:
-            flow, tower = Flow(stream, grad=False), part.tower
+            flow, tower = Flow(stream, grad=setup.grad and not part.tower and is_sent), part.tower
         is_head = part.label == "head"
         # the gradient of a tied table is the head's: the embedding adds to it, and it cannot be used up before
         shares_table = network.tied and part.label in ("embed", "head")
