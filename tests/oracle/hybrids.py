@@ -28,6 +28,9 @@ NEMOTRON: Fields = {
     **HEADS, "mamba_num_heads": 8, "mamba_head_dim": 12, "n_groups": 2, "ssm_state_size": 20, "chunk_size": 16, "n_routed_experts": 4,
     "num_experts_per_tok": 2, "moe_intermediate_size": 40, "moe_shared_expert_intermediate_size": 56,
 }  # fmt: skip
+ZAMBA2: Fields = {
+    **SIZES, "num_key_value_heads": 4, "n_mamba_heads": 8, "mamba_ngroups": 2, "mamba_d_state": 20, "chunk_size": 16, "adapter_rank": 6,
+}  # fmt: skip
 V4: Fields = {
     "vocab_size": 512, "hidden_size": 48, "moe_intermediate_size": 40, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 24,
     "q_lora_rank": 20, "num_experts_per_tok": 2, "n_routed_experts": 4, "o_groups": 2, "o_lora_rank": 12, "index_n_heads": 2, "index_head_dim": 16,
@@ -57,6 +60,11 @@ WITHOUT_ATTENTION = {"MambaForCausalLM", "Mamba2ForCausalLM", "FalconMambaForCau
 def every(**kinds: str) -> Any:
     """Fields that name the same kind for each of L layers."""
     return lambda layers: {key: [kind] * layers for key, kind in kinds.items()}
+
+
+def zamba_layers(kind: str) -> Any:
+    """A layer with a shared block, then L - 1 layers of a kind."""
+    return lambda layers: {"num_hidden_layers": layers, "layers_block_type": ["hybrid", *[kind] * (layers - 1)]}
 
 
 CASES: dict[str, tuple[str, Fields, Any]] = {
@@ -174,6 +182,13 @@ CASES: dict[str, tuple[str, Fields, Any]] = {
         {**SIZES, **SSM, "num_local_experts": 0, "shared_intermediate_size": 72},
         every(layer_types="full_attention"),
     ),
+    "zamba2": ("Zamba2ForCausalLM", ZAMBA2, zamba_layers("hybrid")),
+    "zamba2-adapters": (
+        "Zamba2ForCausalLM",
+        {**ZAMBA2, "use_shared_attention_adapter": True, "use_mem_rope": True},
+        zamba_layers("hybrid"),
+    ),
+    "zamba2-mamba": ("Zamba2ForCausalLM", ZAMBA2, zamba_layers("mamba")),
     "nemotron-h-mamba": ("NemotronHForCausalLM", NEMOTRON, every(layers_block_type="mamba")),
     "nemotron-h-attention": ("NemotronHForCausalLM", NEMOTRON, every(layers_block_type="attention")),
     "nemotron-h-mlp": ("NemotronHForCausalLM", NEMOTRON, every(layers_block_type="mlp")),

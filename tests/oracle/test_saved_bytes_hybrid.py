@@ -15,7 +15,8 @@ from everybyte.models.registry import build
 TOKENS = {
     "mamba": 9, "falcon-mamba": 9, "jamba": 12, "mamba2": 40, "bamba": 40, "falcon-h1": 40, "falcon-h1-norm": 40, "granite-hybrid": 40,
     "granite-hybrid-dense": 40, "nemotron-h-mamba": 40, "nemotron-h-attention": 40, "nemotron-h-mlp": 40, "nemotron-h-moe": 40,
-    "qwen3-next-linear": 150, "qwen3-next-full": 40, "qwen3.5": 150, "qwen3.5-moe": 150, "kimi-linear": 150, "kimi-linear-full": 40,
+    "qwen3-next-linear": 150, "qwen3-next-full": 40, "qwen3.5": 150, "qwen3.5-moe": 150, "kimi-linear": 150, "kimi-linear-full": 40, "zamba2": 40,
+    "zamba2-adapters": 40, "zamba2-mamba": 40,
 }  # fmt: skip
 """Tokens of a sequence in the test of a case: more than one chunk where the layer works in chunks."""
 

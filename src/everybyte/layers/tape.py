@@ -165,6 +165,8 @@ class Tape(msgspec.Struct, eq=False):
     path: str = ""
     silent: bool = False
     """Set by `silence`."""
+    borrows: bool = False
+    """Set by `borrowed`."""
     _held: list[list[Value]] = msgspec.field(default_factory=lambda: [[]])
 
     # -- places ---------------------------------------------------------------------------------------------------------------
@@ -200,6 +202,13 @@ class Tape(msgspec.Struct, eq=False):
     def restored(self, region: Region) -> None:
         """The result of a discarding region is there again when the gradient of what was made last has come."""
         region.until = len(self.steps) - 1
+
+    @contextmanager
+    def borrowed(self, wanted: bool = True) -> Iterator[None]:
+        """Weights declared here are those of an earlier layer, if `wanted`: counted there."""
+        outer, self.borrows = self.borrows, self.borrows or wanted
+        yield
+        self.borrows = outer
 
     def store(self, *values: Value) -> None:
         """Results of operations whose outputs selective recomputing keeps (torch/utils/checkpoint.py CheckpointPolicy.MUST_SAVE)."""
@@ -264,7 +273,7 @@ class Tape(msgspec.Struct, eq=False):
         share: tuple[int, int] = (1, 1),
     ) -> Value:
         """A weight of the current module: trained or frozen as the setup says, `fixed` ones never. The same name gives the same weight."""
-        name = self.name(leaf)
+        name, tied = self.name(leaf), tied or self.borrows
         if name in self.weights:
             return self.weights[name]
         trainable = self.setup.grad if adapter else self.setup.trains(name) and not (packed or fixed)
