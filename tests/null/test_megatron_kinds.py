@@ -8,8 +8,8 @@ import pytest
 
 from everybyte import estimate, headline
 from everybyte.basics.errors import BadInput, Unsupported
-from everybyte.engines.megatron.layout import is_expert
 from everybyte.engines.megatron.network import stage_plan
+from everybyte.engines.megatron.portions import is_expert
 from everybyte.engines.megatron.sizes import Split
 from everybyte.engines.megatron.style import Style
 from everybyte.layers.setup import Setup

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from everybyte.basics.dtypes import BF16, FP8, FP16, FP32, DType
 from everybyte.basics.errors import Unsupported
 from everybyte.basics.units import ceil_div
-from everybyte.engines.megatron.layout import MegatronLayout, by_width, divided_text, is_expert, is_fp8, numel_of
+from everybyte.engines.megatron.layout import MegatronLayout
+from everybyte.engines.megatron.portions import by_width, divided_text, is_expert, is_fp8, numel_of
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Setup
 from everybyte.layers.tape import Parameter
