@@ -119,8 +119,32 @@ def experts(f: File, prefix: str, count: int, width: int, bias: bool = False) ->
         f.tensor(f"{prefix}ffn_gate_inp.bias", count)
 
 
+def plain(f: File, prefix: str, width: int) -> None:
+    """A feed-forward layer without a gate, with biases."""
+    h = f.c["hidden_size"]
+    for name, shape in (("ffn_up", (width, h)), ("ffn_down", (h, width))):
+        f.tensor(f"{prefix}{name}.weight", *shape)
+        f.tensor(f"{prefix}{name}.bias", shape[0])
+
+
+def norms(f: File, prefix: str, head: int) -> None:
+    """The norms of a block and of its heads."""
+    c, arch = f.c, f.arch
+    h, heads, kv = c["hidden_size"], c["num_attention_heads"], c["num_key_value_heads"]
+    names = {"olmo2": (), "gpt-oss": ("attn_norm", "post_attention_norm")}.get(arch, ("attn_norm", "ffn_norm"))
+    if arch in ("gemma2", "gemma3", "glm4", "olmo2"):
+        names = (*names, "post_attention_norm", "post_ffw_norm")
+    for name in names:
+        f.tensor(f"{prefix}{name}.weight", h)
+        if arch == "starcoder2":
+            f.tensor(f"{prefix}{name}.bias", h)
+    if arch in ("qwen3", "qwen3moe", "gemma3", "olmo2"):
+        f.tensor(f"{prefix}attn_q_norm.weight", heads * head if arch == "olmo2" else head)
+        f.tensor(f"{prefix}attn_k_norm.weight", kv * head if arch == "olmo2" else head)
+
+
 def decoder(f: File) -> None:
-    """Llama, Qwen 2 and 3, Gemma 2 and 3, GLM-4, gpt-oss, Qwen 3 MoE."""
+    """Llama, Mixtral, Qwen 2 and 3, Qwen 3 MoE, Gemma 2 and 3, GLM-4, gpt-oss, Phi-3, OLMo 2, StarCoder 2."""
     c, w, arch = f.c, f.writer, f.arch
     h, heads = c["hidden_size"], c["num_attention_heads"]
     kv, head = c["num_key_value_heads"], c.get("head_dim") or h // heads
@@ -138,25 +162,28 @@ def decoder(f: File) -> None:
     if arch in ("gemma2", "gemma3", "gpt-oss"):
         w.add_sliding_window(c["sliding_window"])
         w.add_rope_freq_base(1e6)
+    if arch == "starcoder2":
+        w.add_layer_norm_eps(1e-5)
+        f.tensor("output_norm.bias", h)
     for i in range(c["num_hidden_layers"]):
         p = f"blk.{i}."
-        f.tensor(f"{p}attn_norm.weight", h)
-        attention(f, p, kv, head, bias=arch in ("qwen2", "gpt-oss"))
-        if arch in ("qwen3", "qwen3moe", "gemma3"):
-            f.tensor(f"{p}attn_q_norm.weight", head)
-            f.tensor(f"{p}attn_k_norm.weight", head)
-        if arch == "gpt-oss":
+        norms(f, p, head)
+        if arch == "phi3":
+            f.tensor(f"{p}attn_qkv.weight", (heads + 2 * kv) * head, h)
+            f.tensor(f"{p}attn_output.weight", h, heads * head)
+        else:
+            attention(f, p, kv, head, bias=arch in ("qwen2", "gpt-oss", "starcoder2"))
+        if arch in ("gpt-oss", "starcoder2"):
             f.tensor(f"{p}attn_output.bias", h)
+        if arch == "gpt-oss":
             f.tensor(f"{p}attn_sinks.weight", heads)
-        if arch in ("gemma2", "gemma3", "glm4"):
-            f.tensor(f"{p}post_attention_norm.weight", h)
-            f.tensor(f"{p}post_ffw_norm.weight", h)
-        f.tensor(f"{p}{'post_attention_norm' if arch == 'gpt-oss' else 'ffn_norm'}.weight", h)
         if count:
             experts(f, p, count, c.get("moe_intermediate_size") or c["intermediate_size"], bias=arch == "gpt-oss")
-        elif arch == "glm4":
+        elif arch in ("glm4", "phi3"):
             f.tensor(f"{p}ffn_up.weight", 2 * c["intermediate_size"], h)
             f.tensor(f"{p}ffn_down.weight", h, c["intermediate_size"])
+        elif arch == "starcoder2":
+            plain(f, p, c["intermediate_size"])
         else:
             dense(f, p, c["intermediate_size"])
 
@@ -288,7 +315,7 @@ def falcon_h1(f: File) -> None:
 
 
 def qwen35(f: File) -> None:
-    """Gated delta rule in three of four layers, gated attention in the fourth; dense."""
+    """Gated delta rule in three of four layers, gated attention in the fourth; dense, or experts with a shared one."""
     c, w = f.c, f.writer
     h, head = c["hidden_size"], c["head_dim"]
     keys = c["linear_num_key_heads"] * c["linear_key_head_dim"]
@@ -297,10 +324,16 @@ def qwen35(f: File) -> None:
     w.add_head_count_kv(c["num_key_value_heads"])
     w.add_key_length(head)
     w.add_value_length(head)
-    w.add_feed_forward_length(c["intermediate_size"])
+    count = c.get("num_experts", 0)
+    w.add_feed_forward_length(c.get("intermediate_size", 0))
+    if count:
+        w.add_expert_count(count)
+        w.add_expert_used_count(c["num_experts_per_tok"])
+        w.add_expert_feed_forward_length(c["moe_intermediate_size"])
+        w.add_expert_shared_feed_forward_length(c["shared_expert_intermediate_size"])
     w.add_rope_dimension_count(head // 4)
     w.add_rope_dimension_sections([11, 11, 10, 0])
-    w.add_uint32("qwen35.full_attention_interval", c["full_attention_interval"])
+    w.add_uint32(f"{f.arch}.full_attention_interval", c["full_attention_interval"])
     w.add_ssm_conv_kernel(c["linear_conv_kernel_dim"])
     w.add_ssm_inner_size(values)
     w.add_ssm_state_size(c["linear_key_head_dim"])
@@ -324,7 +357,14 @@ def qwen35(f: File) -> None:
             f.tensor(f"{p}ssm_alpha.weight", c["linear_num_value_heads"], h)
             f.tensor(f"{p}ssm_norm.weight", c["linear_value_head_dim"])
             f.tensor(f"{p}ssm_out.weight", h, values)
-        dense(f, p, c["intermediate_size"])
+        if not count:
+            dense(f, p, c["intermediate_size"])
+            continue
+        experts(f, p, count, c["moe_intermediate_size"])
+        shared = c["shared_expert_intermediate_size"]
+        f.tensor(f"{p}ffn_gate_inp_shexp.weight", h)
+        for name, shape in (("gate", (shared, h)), ("up", (shared, h)), ("down", (h, shared))):
+            f.tensor(f"{p}ffn_{name}_shexp.weight", *shape)
 
 
 def gemma4(f: File) -> None:
@@ -367,8 +407,8 @@ def gemma4(f: File) -> None:
 
 
 WRITERS = {
-    "llama": decoder, "qwen2": decoder, "qwen3": decoder, "qwen3moe": decoder, "gemma2": decoder, "gemma3": decoder, "glm4": decoder, "gpt-oss": decoder,
-    "deepseek2": latent, "mamba": mamba, "mamba2": mamba2, "falcon-h1": falcon_h1, "qwen35": qwen35, "gemma4": gemma4,
+    **dict.fromkeys(("llama", "qwen2", "qwen3", "qwen3moe", "gemma2", "gemma3", "glm4", "gpt-oss", "phi3", "olmo2", "starcoder2"), decoder),
+    "deepseek2": latent, "mamba": mamba, "mamba2": mamba2, "falcon-h1": falcon_h1, "qwen35": qwen35, "qwen35moe": qwen35, "gemma4": gemma4,
 }  # fmt: skip
 
 

@@ -36,6 +36,11 @@ def prompt_graph(network: Network, prompt: Prompt, placement: Placement) -> Grap
     return _Decoder(network, prompt, placement).run()
 
 
+def _is_phi(block: Block) -> bool:
+    """Phi-3 and 4 add the branch to the residual, not the residual to the branch (models/phi3.cpp)."""
+    return getattr(block.mixer, "fused_qkv", "") == "qkv_proj"
+
+
 class _Decoder:
     """One pass over the blocks."""
 
@@ -164,7 +169,7 @@ class _Decoder:
             y = self._norm(y, block.norm, "post_ffw_norm", index)
         if block.scaled:
             y = op.like("scale", y)
-        return op.like("add", y, middle)
+        return op.like("add", middle, y) if _is_phi(block) else op.like("add", y, middle)
 
     def _parallel(self, index: int, block: ParallelBlock, x: Tensor) -> Tensor:
         """Both branches read the same norm, or each its own."""
@@ -287,7 +292,8 @@ class _Decoder:
             q, k = self._rope(q), self._rope(k)
         if part.qk_norm_late:
             q, k = b.norm(q, "attn_q_norm", index), b.norm(k, "attn_k_norm", index)
-        if part.scaled_query or part.qk_norm_style == "gemma":
+        is_gemma = part.qk_norm_style == "gemma" and getattr(self.network.stem, "scaled", False)
+        if part.scaled_query or is_gemma or part.fused_qkv == "qkv_proj":
             q = op.like("scale", q)
         sinks = b.vector("attn_sinks", index, part.heads) if part.sinks else None
         out = attend(b, index, q, k, v, shape, self._cache(part), capped=part.softcap and not b.release.fork, sinks=sinks, windowed=self.windows)
