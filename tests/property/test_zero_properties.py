@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from everybyte import estimate, headline
 from everybyte.basics.dtypes import BF16
+from everybyte.conductor import accounted
 from everybyte.job import read_job
 from everybyte.layers.setup import Setup
 from everybyte.ledger.entry import OUTSIDE_ALLOCATOR
+from everybyte.models.count import tensors
 from everybyte.models.source import network_of
 from everybyte.rules.zero_parts import flat_group, partitions, trained_numels
 
@@ -101,6 +103,8 @@ def test_rows_add_up_and_explain_themselves(job: dict[str, Any]) -> None:
 @given(jobs())
 @some
 def test_states_shrink_with_ranks(job: dict[str, Any]) -> None:
-    """Twice as many ranks never hold more between steps."""
+    """Twice as many ranks never hold more between steps, but for the rounding of each tensor's weights, gradients, master copy and two moments."""
     more = {**job, "hardware": {**job["hardware"], "gpus": 2 * job["hardware"]["gpus"]}}
-    assert headline(more)["static.allocated"] <= headline(job)["static.allocated"] + 2048 * 200
+    bill = accounted(read_job(job))[2].ranks[0].bill
+    rounding = 5 * 512 * len(tensors(bill.network, bill.recipe.setup))  # type: ignore[attr-defined]
+    assert headline(more)["static.allocated"] <= headline(job)["static.allocated"] + rounding
