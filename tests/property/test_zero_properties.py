@@ -103,8 +103,9 @@ def test_rows_add_up_and_explain_themselves(job: dict[str, Any]) -> None:
 @given(jobs())
 @some
 def test_states_shrink_with_ranks(job: dict[str, Any]) -> None:
-    """Twice as many ranks never hold more between steps, but for the rounding of each tensor's weights, gradients, master copy and two moments."""
+    """Twice as many ranks never hold more between steps, but for the rounding of what stands for each tensor: itself, its partition, their gradients,
+    the master copy and two moments."""
     more = {**job, "hardware": {**job["hardware"], "gpus": 2 * job["hardware"]["gpus"]}}
     bill = accounted(read_job(job))[2].ranks[0].bill
-    rounding = 5 * 512 * len(tensors(bill.network, bill.recipe.setup))  # type: ignore[attr-defined]
+    rounding = 7 * 512 * len(tensors(bill.network, bill.recipe.setup))  # type: ignore[attr-defined]
     assert headline(more)["static.allocated"] <= headline(job)["static.allocated"] + rounding
