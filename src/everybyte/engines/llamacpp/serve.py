@@ -14,7 +14,7 @@ from everybyte.engines.llamacpp.parts import Parts
 from everybyte.engines.llamacpp.placement import Split, split_of
 from everybyte.engines.llamacpp.release import release_of
 from everybyte.engines.llamacpp.settings import NAME, Settings, settings_of
-from everybyte.engines.llamacpp.weights import Held, formats_of, held_weights
+from everybyte.engines.llamacpp.weights import Held, formats_of, held_weights, own_file
 from everybyte.job import Job
 from everybyte.layers.network import Network
 from everybyte.ledger.build import Line
@@ -41,7 +41,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     extra = Extra(job.serve)
     release = release_of(job.serve, {"fork": extra.get("fork")}, choices)
     settings = settings_of(job, network, release, extra, choices)
-    formats = formats_of(job.serve, network, release, extra)
+    formats = formats_of(job.serve, network, release, extra, own_file(job))
     split = split_of(job, len(blocks_of(network)), release, extra, formats)
     beside = (*draft_of(job, network, settings, choices), *tower_lines(job, network, choices))
     parts = _parts(job, network, settings, split, choices)
@@ -75,7 +75,7 @@ def _fitting(job: Job, network: Network, parts: Parts, free: int, choices: Choic
 def _parts(job: Job, network: Network, settings: Settings, split: Split, choices: Choices) -> Parts:
     serve, release = job.serve, settings.release
     assert serve is not None
-    weights = held_weights(serve, network, split, choices, job.given or {})
+    weights = held_weights(serve, network, split, choices, job.given or {}, own_file(job))
     cells = cells_of(
         network, release, context=settings.context, ubatch=settings.ubatch, slots=settings.slots, unified=settings.unified,
         whole_windows=settings.whole_windows,

@@ -8,10 +8,11 @@ from everybyte.basics.dtypes import DTYPES
 from everybyte.basics.errors import Unsupported
 from everybyte.engines.llamacpp.placement import Formats, Split
 from everybyte.engines.llamacpp.release import Release
-from everybyte.job import Serve
+from everybyte.job import Job, Serve
 from everybyte.layers.network import Network
+from everybyte.models.source import checkpoint_of
 from everybyte.rules.choices import Choices
-from everybyte.rules.gguf_size import GgufWeights, gguf_weights
+from everybyte.rules.gguf_size import GgufWeights, gguf_weights, stored_weights
 from everybyte.rules.gguf_tensors import Converter, gguf_tensors, typed_tensors
 from everybyte.rules.gguf_types import MIXTURES, packed_type, quantization
 from everybyte.rules.serve_settings import Extra
@@ -42,6 +43,11 @@ def word_of(serve: Serve) -> str:
     return (serve.weights.format if serve.weights is not None else None) or ""
 
 
+def own_file(job: Job) -> GgufWeights | None:
+    """The tensors of the model's own GGUF file, where the model is one and the job names no other format."""
+    return None if job.serve is not None and word_of(job.serve) else stored_weights(checkpoint_of(job.model))
+
+
 def formats_of(serve: Serve, network: Network, release: Release, extra: Extra, own: GgufWeights | None = None) -> Formats:
     """Formats by tensor where quantize's rules are known, else one for all matrices. `own`: the tensors of the model's own file."""
     if own is not None:
@@ -63,7 +69,7 @@ def formats_of(serve: Serve, network: Network, release: Release, extra: Extra, o
 def held_weights(serve: Serve, network: Network, split: Split, choices: Choices, given: dict[str, Any], own: GgufWeights | None = None) -> Held:
     """Where the weights are. A file's tensors count in full; with a mean number of bits each tensor has its share."""
     found = own or _weights(serve, network, choices, given)
-    tied = network.tied
+    tied = network.tied if own is None else all(t.tensor.name != "output.weight" for t in own.tensors)
     names = [(t.tensor.name, t.tensor.layer, t.nbytes) for t in found.tensors]
     if not names:
         tensors = gguf_tensors(network)
