@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import settings
 
-# A deadline measures the machine and what else runs on it, not the code.
-settings.register_profile("everybyte", deadline=None)
+# A deadline measures the machine and what else runs on it, not the code. CI tries the same examples each time, so that a commit is judged by what it
+# changes; elsewhere every run tries new ones.
+settings.register_profile("everybyte", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("everybyte")
