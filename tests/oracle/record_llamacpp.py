@@ -332,7 +332,8 @@ def qwen35(f: File) -> None:
         w.add_expert_feed_forward_length(c["moe_intermediate_size"])
         w.add_expert_shared_feed_forward_length(c["shared_expert_intermediate_size"])
     w.add_rope_dimension_count(head // 4)
-    w.add_rope_dimension_sections([11, 11, 10, 0])
+    if f.arch != "qwen3next":
+        w.add_rope_dimension_sections([11, 11, 10, 0])
     w.add_uint32(f"{f.arch}.full_attention_interval", c["full_attention_interval"])
     w.add_ssm_conv_kernel(c["linear_conv_kernel_dim"])
     w.add_ssm_inner_size(values)
@@ -353,8 +354,8 @@ def qwen35(f: File) -> None:
             f.tensor(f"{p}ssm_conv1d.weight", 2 * keys + values, c["linear_conv_kernel_dim"], plain=True)
             f.tensor(f"{p}ssm_dt.bias", c["linear_num_value_heads"])
             f.tensor(f"{p}ssm_a", c["linear_num_value_heads"])
-            f.tensor(f"{p}ssm_beta.weight", c["linear_num_value_heads"], h)
-            f.tensor(f"{p}ssm_alpha.weight", c["linear_num_value_heads"], h)
+            for name, rows in (("ssm_ba", 2),) if f.arch == "qwen3next" else (("ssm_beta", 1), ("ssm_alpha", 1)):
+                f.tensor(f"{p}{name}.weight", rows * c["linear_num_value_heads"], h)
             f.tensor(f"{p}ssm_norm.weight", c["linear_value_head_dim"])
             f.tensor(f"{p}ssm_out.weight", h, values)
         if not count:
@@ -408,7 +409,7 @@ def gemma4(f: File) -> None:
 
 WRITERS = {
     **dict.fromkeys(("llama", "qwen2", "qwen3", "qwen3moe", "gemma2", "gemma3", "glm4", "gpt-oss", "phi3", "olmo2", "starcoder2"), decoder),
-    "deepseek2": latent, "mamba": mamba, "mamba2": mamba2, "falcon-h1": falcon_h1, "qwen35": qwen35, "qwen35moe": qwen35, "gemma4": gemma4,
+    "deepseek2": latent, "mamba": mamba, "mamba2": mamba2, "falcon-h1": falcon_h1, "qwen35": qwen35, "qwen35moe": qwen35, "qwen3next": qwen35, "gemma4": gemma4,
 }  # fmt: skip
 
 

@@ -100,7 +100,8 @@ class _Decoder:
 
     def _picks_late(self) -> bool:
         """Rows of output are picked behind the last norm, since drafts of the next token read all rows before (mid-2026)."""
-        return self.b.release.few_outputs and (self._sections() or any(isinstance(block, Gemma4Block) for block in self.blocks))
+        late = (Gemma4Block, GatedDeltaNet)
+        return self.b.release.few_outputs and any(isinstance(part, late) for block in self.blocks for part in (block, *parts_of(block)))
 
     def _caches(self) -> None:
         """The inputs of both caches and of recurrent states."""
@@ -265,7 +266,7 @@ class _Decoder:
                 return mamba1(b, index, x, part, self.states)
             if isinstance(part, Mamba2):
                 return mamba2(b, index, x, part, self.states)
-            if isinstance(part, GatedDeltaNet) and not part.joined:
+            if isinstance(part, GatedDeltaNet):
                 return delta_net(b, index, x, part, self.states)
         if hasattr(part, "ffn") or hasattr(part, "experts"):
             return self._feed_forward(index, part, x)

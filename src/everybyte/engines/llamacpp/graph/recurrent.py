@@ -147,9 +147,7 @@ def delta_net(b: Builder, layer: int, x: Tensor, part: GatedDeltaNet, states: St
     channels = 2 * keys + values
     mixed_in = op.reshape(op.mul_mat(b.matrix("attn_qkv", layer, b.hidden, channels), x), channels, n, sequences)
     z = op.mul_mat(b.matrix("attn_gate", layer, b.hidden, values), x)
-    beta = op.reshape(op.mul_mat(b.matrix("ssm_beta", layer, b.hidden, part.value_heads), x), 1, part.value_heads, n, sequences)
-    beta = op.like("unary", beta)
-    alpha = op.reshape(op.mul_mat(b.matrix("ssm_alpha", layer, b.hidden, part.value_heads), x), part.value_heads, n, sequences)
+    beta, alpha = _beta_and_alpha(b, layer, x, part)
     alpha = op.like("unary", op.like("add", alpha, b.vector("ssm_dt", layer, part.value_heads)))
     decay = op.reshape(op.like("mul", alpha, b.vector("ssm_a", layer, part.value_heads)), 1, part.value_heads, n, sequences)
     joined = causal_conv(b, layer, states, mixed_in, channels, part.kernel)
@@ -165,6 +163,19 @@ def delta_net(b: Builder, layer: int, x: Tensor, part: GatedDeltaNet, states: St
     gate = op.like("unary", op.reshape(z, part.value_dim, part.value_heads, n, sequences))
     out = op.reshape(op.like("mul", normal, gate), values, n, sequences)
     return op.reshape(op.mul_mat(b.matrix("ssm_out", layer, values, b.hidden), out), b.hidden, b.tokens)
+
+
+def _beta_and_alpha(b: Builder, layer: int, x: Tensor, part: GatedDeltaNet) -> tuple[Tensor, Tensor]:
+    """From two projections (Qwen 3.5), or from one whose parts are copied out (Qwen3-Next)."""
+    sequences, n, heads = b.prompt.sequences, b.tokens // b.prompt.sequences, part.value_heads
+    if part.joined:
+        both = op.mul_mat(b.matrix("ssm_ba", layer, b.hidden, 2 * heads), x)
+        each = heads // part.key_heads
+        both = op.reshape(both, 2 * each, part.key_heads, n, sequences)
+        left, right = (op.view(both, each, part.key_heads, n, sequences, nb=both.nb) for _ in range(2))
+        return op.reshape(op.like("unary", op.cont(left)), 1, heads, n, sequences), op.cont(right, heads, n, sequences)
+    beta = op.reshape(op.mul_mat(b.matrix("ssm_beta", layer, b.hidden, heads), x), 1, heads, n, sequences)
+    return op.like("unary", beta), op.reshape(op.mul_mat(b.matrix("ssm_alpha", layer, b.hidden, heads), x), heads, n, sequences)
 
 
 def _delta_rule(b: Builder, part: GatedDeltaNet, sources: tuple[Tensor, ...], cache: Tensor) -> Tensor:
