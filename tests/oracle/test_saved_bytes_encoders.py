@@ -10,8 +10,9 @@ import torch
 import transformers
 from module_bytes import difference, layer_keeps, module_keeps
 
-from everybyte.layers.network import Network, hidden_dims
+from everybyte.layers.network import Network, declare, hidden_dims
 from everybyte.layers.size import Batch, Dims
+from everybyte.models.count import DECLARE, parts
 from everybyte.models.registry import build
 
 B, S, H, M = 2, 24, 96, 40
@@ -73,6 +74,24 @@ def test_distilbert_block(amp: bool, attention: str) -> None:
     model, network = pair(config, "DistilBertModel", amp)
     x = states(amp)
     agree(model, lambda: model.transformer.layer[0](x, None), network.runs[0].layer, hidden_dims(H), Batch(B, S, S), amp, attention=attention)
+
+
+@BOTH
+@KERNELS
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_nomic_bert(amp: bool, attention: str, dropout: float) -> None:
+    """Nomic BERT: rotary positions without a mask, a gate, norms behind the sums; names and sizes of its parameters; no pooler."""
+    config = transformers.NomicBertConfig(
+        hidden_size=H, intermediate_size=200, num_attention_heads=6, num_hidden_layers=1, vocab_size=300, hidden_dropout_prob=dropout,
+        attn_implementation=attention,
+    )  # fmt: skip
+    model, network = pair(config, "NomicBertModel", amp)
+    x = states(amp)
+    turns = model.rotary_emb(x, torch.arange(S)[None])
+    call = lambda: model.layers[0](x, None, turns)  # noqa: E731 - one call, named for the line's sake
+    agree(model, call, network.runs[0].layer, hidden_dims(H), Batch(B, S, S), amp, attention=attention, outside=turns)
+    found = [(part.path, row) for part in parts(network) for row in declare(part.layer, DECLARE, part.dims).parameters]
+    assert {f"{path}.0.{row.name}" if path else row.name: row.numel for path, row in found} == {n: p.numel() for n, p in model.named_parameters()}
 
 
 @BOTH

@@ -18,8 +18,9 @@ from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VisionTransforme
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLVisionConfig
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLVisionModel
 
-from everybyte.layers.network import Tower, hidden_dims
+from everybyte.layers.network import Tower, declare, hidden_dims
 from everybyte.layers.size import Batch, Dims
+from everybyte.models.count import DECLARE, parts
 from everybyte.models.registry import build
 
 H, N = 96, 64
@@ -166,3 +167,94 @@ def test_clip(amp: bool, attention: str) -> None:
     pixels = torch.randn(2, 3, 112, 112, dtype=kind(amp))
     agree(model, lambda: model.encoder.layers[0](x, None), tower.runs[0].layer, hidden_dims(H), Batch(2, N, N), amp, attention=attention)
     agree(model, lambda: model.pre_layrnorm(model.embeddings(pixels)), tower.stem, tower.stem_dims, Batch(2, N + 1, N + 1), amp)
+
+
+MLLAMA_TOWER = {
+    "hidden_size": H, "intermediate_size": 200, "num_hidden_layers": 3, "num_global_layers": 2, "attention_heads": 6, "patch_size": 14, "image_size": 56,
+    "vision_output_dim": 3 * H, "intermediate_layers_indices": [0, 1],
+}  # fmt: skip
+TILES, PATCHES, PADDED = 4, 17, 24
+"""Tiles of an image, patches of a tile with its class token, the same padded."""
+
+
+def mllama(attention: str, amp: bool, tied: bool = False) -> Any:
+    """A small Mllama of transformers."""
+    vision = transformers.MllamaVisionConfig(**MLLAMA_TOWER)
+    text = transformers.MllamaTextConfig(
+        hidden_size=64, intermediate_size=88, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, vocab_size=104,
+        cross_attention_layers=[1], pad_token_id=0, tie_word_embeddings=tied,
+    )  # fmt: skip
+    config = transformers.MllamaConfig(vision_config=vision, text_config=text)
+    config.architectures = ["MllamaForConditionalGeneration"]
+    config._attn_implementation = attention
+    return transformers.MllamaForConditionalGeneration(config).to(kind(amp))
+
+
+@BOTH
+@KERNELS
+def test_mllama_towers(amp: bool, attention: str) -> None:
+    """Tiles of an image: the stem, blocks without and with gates under one mask, what is between the encoders, and the projection of joined states."""
+    model = mllama(attention, amp)
+    whole = model.model.vision_model
+    tower = build(model.config.to_dict()).towers[0]
+    tokens = TILES * PADDED
+    batch = Batch(2, tokens, tokens)
+    x = torch.randn(2, tokens, H, dtype=kind(amp), requires_grad=True) * 1
+    mask = torch.zeros(2, 1, tokens, tokens, dtype=kind(amp))
+    ratios = torch.ones(2, 1, dtype=torch.long)
+    for encoder, run in ((whole.transformer, tower.runs[0]), (whole.global_transformer, tower.runs[2])):
+        call = lambda block=encoder.layers[0]: block(x, mask)  # noqa: E731 - one call, named for the line's sake
+        agree(whole, call, run.layer, hidden_dims(H), batch, amp, attention=attention, outside=(mask,))
+    between = lambda: whole.post_tile_positional_embedding(whole.layernorm_post(x).reshape(2, TILES, PADDED, H), ratios)  # noqa: E731
+    agree(whole, between, tower.runs[1].layer, hidden_dims(H), batch, amp, outside=(ratios,))
+    pixels = torch.randn(2, TILES, 3, 56, 56, dtype=kind(amp))
+
+    def stem() -> torch.Tensor:
+        """The lines of MllamaVisionModel.forward before its encoder."""
+        out = whole.patch_embedding(pixels.flatten(0, 1)).flatten(2).transpose(1, 2).reshape(2, TILES, -1, H)
+        out = whole.pre_tile_positional_embedding(out, ratios)
+        out = whole.apply_class_embedding(out.reshape(2 * TILES, -1, H)).reshape(2, TILES, PATCHES, H)
+        return torch.nn.functional.pad(whole.layernorm_pre(whole.gated_positional_embedding(out, ratios)), (0, 0, 0, PADDED - PATCHES))
+
+    agree(whole, stem, tower.stem, tower.stem_dims, batch, amp, outside=(ratios,))
+
+    def tail() -> torch.Tensor:
+        """The lines behind its encoders, and the projector."""
+        stacked = torch.stack([x, x], dim=-1).reshape(2, TILES, PADDED, -1)[:, :, : PATCHES - PADDED]
+        return model.model.multi_modal_projector(torch.cat([x.reshape(2, TILES, PADDED, H)[:, :, : PATCHES - PADDED], stacked], dim=-1))
+
+    agree(model, tail, tower.tail, hidden_dims(H), batch, amp)
+
+
+@BOTH
+@KERNELS
+@pytest.mark.parametrize("b", [1, 2])
+def test_mllama_decoder(amp: bool, attention: str, b: int) -> None:
+    """A block with cross-attention under a mask of its own, rows of text without an image zeroed; a block of Llama beside it."""
+    model = mllama(attention, amp)
+    network = build(model.config.to_dict())
+    s, m = 20, TILES * PATCHES
+    x = torch.randn(b, s, 64, dtype=kind(amp), requires_grad=True) * 1
+    states = torch.randn(b, m, 64, dtype=kind(amp), requires_grad=True) * 1
+    mask, rows = torch.zeros(b, 1, s, m, dtype=kind(amp)), torch.ones(b, 1, s, 1, dtype=kind(amp))
+    block = model.model.language_model.layers[1]
+    call = lambda: block(x, states, mask, None, rows)  # noqa: E731 - one call, named for the line's sake
+    agree(model, call, network.runs[1].layer, hidden_dims(64), Batch(b, s, s, m), amp, attention=attention, outside=(mask, rows, states))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_mllama_parameters(tied: bool) -> None:
+    """Names and sizes of all parameters are those of transformers, of the tower and of the decoder."""
+    model = mllama("sdpa", amp=True, tied=tied)
+    theirs = {name: p.numel() for name, p in model.named_parameters()}
+    ours: dict[str, int] = {}
+    network = build(model.config.to_dict())
+    runs = [(run, hidden_dims(tower.hidden)) for tower in network.towers for run in tower.runs] + [(run, hidden_dims(network.hidden)) for run in network.runs]
+    for run, dims in runs:
+        for parameter in declare(run.layer, DECLARE, dims).parameters:
+            numbers = range(run.first, run.first + run.count) if run.first >= 0 else ("",)
+            ours |= {f"{run.prefix}.{number}.{parameter.name}".replace("..", "."): parameter.numel for number in numbers}
+    for part in parts(network):
+        if not part.path:
+            ours |= {p.name: p.numel for p in declare(part.layer, DECLARE, part.dims).parameters if not p.tied}
+    assert ours == theirs

@@ -83,6 +83,8 @@ class Attention(Record, frozen=True):
     names: tuple[str, str, str, str] = ("q_proj", "k_proj", "v_proj", "o_proj")
     cached: bool = True
     """Keys and values are stored for decoding; False in the towers of images."""
+    causal: bool = True
+    """Tokens see what came before alone, so that eager scores always get a mask; False in encoders of text."""
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, h) -> (n, h)."""
@@ -113,7 +115,7 @@ class Attention(Record, frozen=True):
         sinks = t.parameter("sinks", (Dim("a", self.heads),)) if self.sinks else None
         out = attend(
             t, q, k, v, sizes, dropout=self.dropout, softcap=self.softcap, sinks=sinks, wide=self.wide_softmax, window=self.window, bias=mask,
-            wide_scores=self.wide_scores, shifted=self.shifted,
+            wide_scores=self.wide_scores, shifted=self.shifted, causal=self.causal,
         )  # fmt: skip
         if gate is not None:
             out = ops.mul(t, out, ops.unary(t, "sigmoid", gate, keeps="output"))

@@ -59,6 +59,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "decilm": ("DeciLMForCausalLM",),
     "gemma4": ("Gemma4ForCausalLM", "Gemma4ForConditionalGeneration", "Gemma4UnifiedForCausalLM", "Gemma4UnifiedForConditionalGeneration"),
     "bert": ("BertModel", "BertForMaskedLM", "RobertaModel", "RobertaForMaskedLM", "DistilBertModel", "DistilBertForMaskedLM"),
+    "nomic_bert": ("NomicBertModel",),
     "t5": ("T5ForConditionalGeneration", "T5Model", "T5EncoderModel", "MT5ForConditionalGeneration", "MT5Model", "MT5EncoderModel"),
     "whisper": ("WhisperForConditionalGeneration", "WhisperModel"),
     "vit": ("ViTModel", "ViTForImageClassification"),
@@ -66,6 +67,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "mmdit": ("FluxTransformer2DModel", "SD3Transformer2DModel", "CogVideoXTransformer3DModel"),
     "clip": ("CLIPModel", "CLIPTextModel", "CLIPTextModelWithProjection"),
     "llava": ("LlavaForConditionalGeneration", "Mistral3ForConditionalGeneration", "Gemma3ForConditionalGeneration"),
+    "mllama": ("MllamaForConditionalGeneration",),
     "llama4_vision": ("Llama4ForConditionalGeneration",),
     "kimi_vl": (
         "KimiK25ForConditionalGeneration",
@@ -141,6 +143,7 @@ MODEL_TYPES = {
     "falcon_h1": "FalconH1ForCausalLM", "qwen3_next": "Qwen3NextForCausalLM", "qwen3_5_text": "Qwen3_5ForCausalLM",
     "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM", "kimi_linear": "KimiLinearForCausalLM",
     "lfm2": "Lfm2ForCausalLM", "mpt": "MptForCausalLM", "zamba2": "Zamba2ForCausalLM",
+    "mllama": "MllamaForConditionalGeneration", "nomic_bert": "NomicBertModel",
     "bert": "BertModel", "roberta": "RobertaModel", "distilbert": "DistilBertModel", "vit": "ViTModel", "clip": "CLIPModel",
     "clip_text_model": "CLIPTextModel", "t5": "T5ForConditionalGeneration", "mt5": "MT5ForConditionalGeneration",
     "whisper": "WhisperForConditionalGeneration", "llava": "LlavaForConditionalGeneration", "mistral3": "Mistral3ForConditionalGeneration",

@@ -103,7 +103,11 @@ def _specs(network: Network, run: Run, s: Settings, fields: Mapping[str, Any]) -
     by_place: dict[str, list[Cache]] = {}
     for cache in caches:
         by_place.setdefault("" if cache.kind == "state" else cache.place + cache.kind, []).append(cache)
-    return [_spec(run.layer, found, s, fields) for found in by_place.values()]
+    specs = [_spec(run.layer, found, s, fields) for found in by_place.values()]
+    if not s.release.v1:
+        # V0 has one cache a layer, in which a request has blocks for its text and others for what cross-attention reads (worker/cache_engine.py)
+        return [spec for spec in specs if spec.kind != "cross"] or [replace(spec, kind="full") for spec in specs]
+    return specs
 
 
 def _spec(layer: Any, caches: list[Cache], s: Settings, fields: Mapping[str, Any]) -> Spec:
