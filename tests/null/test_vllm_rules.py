@@ -132,3 +132,10 @@ def test_the_log_of_qwen3_next() -> None:
     }  # fmt: skip
     found = estimate(job).figures
     assert (found["kv.block_size"], found["kv.tokens"]) == (544, 973760)
+
+
+def test_v0_has_one_cache_a_layer() -> None:
+    """A log of V0 with Llama 3.2 Vision: blocks of 16 tokens of all 40 layers, those with cross-attention among them (6001 blocks in 14.65 GiB)."""
+    model = {"config": {"architectures": ["MllamaForConditionalGeneration"], "text_config": {}, "vision_config": {"image_size": 560}}}
+    job = {"model": model, "hardware": {"gpu": "h100"}, "serve": {"engine": "vllm", "version": "0.6.6", "weights": "bf16", "context": 65536}}
+    assert estimate({**job, "given": {"kv.pool": 15_730_317_722}}).figures["kv.blocks"] == 15_730_317_722 // (16 * 40 * 2 * 8 * 128 * 2)

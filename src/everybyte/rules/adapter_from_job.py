@@ -39,7 +39,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 FAMILY_TARGETS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("t5", "mt5"), ("q", "v")), **dict.fromkeys(("gpt2", "gpt_bigcode"), ("c_attn",)),
     **dict.fromkeys(("bloom", "gpt_neox", "falcon"), ("query_key_value",)), **dict.fromkeys(("bert", "roberta"), ("query", "value")),
-    "phi": ("q_proj", "v_proj", "fc1", "fc2"), "phi3": ("qkv_proj",), "nemotron_h": ("q_proj", "k_proj", "v_proj", "o_proj"),
+    "phi": ("q_proj", "v_proj", "fc1", "fc2"), "phi3": ("qkv_proj",), "mpt": ("Wqkv",), "nemotron_h": ("q_proj", "k_proj", "v_proj", "o_proj"),
 }  # fmt: skip
 """peft's default targets of LoRA, where they are not q_proj and v_proj (peft utils/constants.py)."""
 FEEDFORWARD = ("down_proj", "fc2", "dense_4h_to_h", "c_proj", "wo")
