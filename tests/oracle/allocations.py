@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -28,9 +30,21 @@ class Peak(NamedTuple):
     left: int
 
 
+@contextmanager
+def _recorded() -> Iterator[Any]:
+    """A profiler of memory; what earlier tests left in reference cycles is freed before, so that no collection falls into the measured part."""
+    gc.collect()
+    gc.disable()
+    try:
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+            yield profiler
+    finally:
+        gc.enable()
+
+
 def peak_of(call: Callable[[], Any], start: int = 0) -> tuple[Peak, Any]:
     """The peak while `call` runs, counted from `start`, and its result."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    with _recorded() as profiler:
         result = call()
     events = profiler.profiler.kineto_results.events()
     changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
@@ -44,7 +58,7 @@ def peak_of(call: Callable[[], Any], start: int = 0) -> tuple[Peak, Any]:
 
 def peaks_of_parts(*calls: Callable[[], Any]) -> list[int]:
     """The peak of each of several calls, one after the other under one profiler, above what is there when the second is done."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    with _recorded() as profiler:
         for index, call in enumerate(calls):
             with record_function(f"part {index}"):
                 call()
