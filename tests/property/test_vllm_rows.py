@@ -96,3 +96,13 @@ def test_bad_settings_are_named(more: dict[str, Any], path: str) -> None:
     """One message with the key's path."""
     with pytest.raises((BadInput, Unsupported), match=path.replace(".", r"\.")):
         estimate(job("dense", **more))
+
+
+def test_cross_attention_on_v0_asks_for_what_the_profiling_run_took() -> None:
+    """Its own profiling run is not modelled: refused with the way out, and with a given pool its blocks are those of one request's cache."""
+    asked = {**job("dense", version="0.6.6", cuda_graphs=False), "model": "openai/whisper-base"}
+    asked["serve"]["context"] = 448
+    with pytest.raises(Unsupported, match=r"given\.activation_peak"):
+        estimate(asked)
+    found = estimate({**asked, "given": {"kv.pool": 2**30}})
+    assert found.figures["kv.blocks"] == 2**30 // (found.figures["kv.bytes_per_token"] * found.figures["kv.block_size"])

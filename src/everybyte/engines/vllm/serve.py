@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from everybyte.basics.dtypes import DTYPES
+from everybyte.basics.errors import Unsupported
 from everybyte.engines.vllm import compressed
 from everybyte.engines.vllm.activation import profile
 from everybyte.engines.vllm.caches import batches, layers_of
@@ -34,6 +35,11 @@ from everybyte.rules.tensor_parallel import refuse_odd, stage_network
 
 CACHE = "vllm v1/core/kv_cache_utils.py: blocks that all layer groups share; V0: worker/cache_engine.py"
 
+PROFILED_APART = (
+    "the profiling run of vLLM V0 for a network with cross-attention (EncoderDecoderModelRunner) is not modelled; "
+    "give what its log states, as given.activation_peak or as given.kv.pool in bytes"
+)
+
 
 class Server(Holding, frozen=True):
     """What one rank holds by phase. After the profiling run the engine gives everything but the weights back (mem_utils.py memory_profiling), so that
@@ -55,6 +61,8 @@ def account(job: Job, network: Network, device: Device) -> Account:
     if network.towers and not s.images and all(tower.name != "encoder" for tower in network.towers):
         network = text_alone(network)
     refuse_odd(network, s.tp)
+    if not s.release.v1 and network.memory(s.context) and not {"activation_peak", "kv.pool"} & known.keys():
+        raise Unsupported("serve.version", PROFILED_APART)
     sizes = stage_sizes(network.layers, s.pp, (job.serve.extra or {}).get("VLLM_PP_LAYER_PARTITION"))
     draft = draft_of(job.serve, s, choices)
     stages = []
