@@ -128,7 +128,7 @@ def uses_expandable_segments(job: Job, *, usual: bool = False) -> bool:
     return options.get("expandable_segments", str(usual)).casefold() == "true"
 
 
-def _ranges(job: Job, figures: dict[str, int], given: dict[str, int]) -> dict[str, tuple[int, int]]:
+def _ranges(job: Job, figures: dict[str, int], given: dict[str, int]) -> dict[str, tuple[float, float]]:
     """The interval of each figure; a given figure has none."""
     section, engine = folder_of(job)
     several = runs_on_several(job)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from arithmetic_of_rows import calculate
-
-from everybyte import estimate, headline
+from rows_of_ranks import all_explained
 
 GPT = {"family": "gpt", "layers": 16, "hidden": 256, "ffn": 1024, "heads": 8, "kv_heads": 4, "vocab": 50257, "max_positions": 1024}
 MOE = {
@@ -34,12 +32,4 @@ def test_rows(name: str) -> None:
         "model": {"shape": shape}, "hardware": {"gpu": "H100-SXM5-80GB", "gpus": 8},
         "train": {"framework": "megatron", "micro_batch": 1, "seq_len": 1024, "grad_accum": 8, **train},
     }  # fmt: skip
-    found = estimate(job)
-    for rank in found.ranks:
-        for entry in rank.ledger:
-            assert calculate(entry.formula, entry.symbols) == entry.bytes > 0, entry.id
-        for phase in rank.phases:
-            inside = sum(e.bytes for e in rank.ledger if phase.name in e.phases and e.category != "context" and not e.id.startswith("nccl"))
-            assert inside >= phase.allocated
-        assert rank.figures["static.allocated"] < rank.figures["peak.allocated"] <= rank.figures["peak.reserved"]
-    assert headline(job)["peak.allocated"] == max(rank.figures["peak.allocated"] for rank in found.ranks)
+    all_explained(job)

@@ -106,3 +106,12 @@ def test_cross_attention_on_v0_asks_for_what_the_profiling_run_took() -> None:
         estimate(asked)
     found = estimate({**asked, "given": {"kv.pool": 2**30}})
     assert found.figures["kv.blocks"] == 2**30 // (found.figures["kv.bytes_per_token"] * found.figures["kv.block_size"])
+
+
+def test_the_range_of_a_fraction_keeps_its_decimals() -> None:
+    """One and a half sequences at full context lie between fractions, not between 0 and 2; tokens are whole."""
+    found = estimate(job("dense"))
+    held, (low, high) = found.figures["kv.concurrency"], found.range["kv.concurrency"]
+    assert low <= held <= high
+    assert (low, high) != (int(low), int(high))
+    assert all(isinstance(end, int) for end in found.range["kv.tokens"])

@@ -48,9 +48,8 @@ def comparisons(bar: Bar) -> list[Comparison]:
     return [c for r in records for c in compare(r, wanted, lambda _, name=r["id"]: answer(name))]  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("bar", BARS, ids=lambda bar: f"{bar.group} {bar.figure}")
-def test_bar(bar: Bar) -> None:
-    """Median and 90th percentile of |error| hold, and nine of ten figures are answered."""
+def holds(bar: Bar) -> None:
+    """Asserts what the bar says, and that nine of ten figures are answered."""
     found = comparisons(bar)
     sizes = [abs(c.error) for c in found if c.error is not None]
     worst = ", ".join(f"{c.id} {c.error:+.2%}" for c in sorted(found, key=lambda c: -abs(c.error or 0))[:5])
@@ -58,3 +57,9 @@ def test_bar(bar: Bar) -> None:
     assert quantile(sizes, 0.5) <= bar.median, worst
     assert quantile(sizes, 0.9) <= bar.p90, worst
     assert len(sizes) >= ANSWERED * len(found), [(c.id, c.unanswered) for c in found if c.error is None]
+
+
+@pytest.mark.parametrize("bar", BARS, ids=lambda bar: f"{bar.group} {bar.figure}")
+def test_bar(bar: Bar) -> None:
+    """Median and 90th percentile of |error| hold, and nine of ten figures are answered."""
+    holds(bar)

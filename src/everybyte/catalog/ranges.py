@@ -42,9 +42,10 @@ def spread(figure: str, section: str, engine: str, several: bool = False) -> Spr
     return None
 
 
-def interval(predicted: int, figure: str, section: str, engine: str, several: bool = False) -> tuple[int, int] | None:
-    """The bytes between which the measured value is expected 9 times of 10."""
+def interval(predicted: float, figure: str, section: str, engine: str, several: bool = False) -> tuple[float, float] | None:
+    """The values between which the measured one is expected 9 times of 10: whole ones (bytes, tokens) but of figures that have a fraction (kv.concurrency)."""
     found = spread(figure, section, engine, several)
     if found is None:
         return None
-    return int(predicted * found.low), int(predicted * found.high)
+    ends = predicted * found.low, predicted * found.high
+    return (round(ends[0], 4), round(ends[1], 4)) if isinstance(predicted, float) else (int(ends[0]), int(ends[1]))

@@ -57,7 +57,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     fits: bool | None
     headroom: int | None
     figures: dict[str, int]
-    range: dict[str, tuple[int, int]]
+    range: dict[str, tuple[float, float]]
     ranks: tuple[RankAnswer, ...]
     host: dict[str, int]
     assumptions: tuple[str, ...]

@@ -80,7 +80,7 @@ def _compare_figure(record: Record, measurement: Mapping[str, Any], answer: Answ
     low, high = answer.range.get(name, (None, None))
     if low is not None and high is not None and answer.figures.get(name):
         # the stated range is that of the worst rank; another's is as wide in proportion
-        low, high = (end * predicted // answer.figures[name] for end in (low, high))
+        low, high = (end * predicted / answer.figures[name] for end in (low, high))
     return Comparison(
         id=record["id"],
         group=record["group"],
