@@ -5,7 +5,6 @@ The pages of docs/reference are written whole. In README.md and docs/guides the 
 
 from __future__ import annotations
 
-import ast
 import inspect
 import os
 import re
@@ -19,7 +18,7 @@ from msgspec import inspect as form
 
 from everybyte.cli.app import COMMANDS
 from everybyte.job import Job
-from everybyte.job import form as job_form
+from everybyte.job.described import NO_REAL_LIMIT, alternatives, field_docs, fields_of, structs
 from everybyte.job.shorthand import HEAD_KEY
 from everybyte.textbook import FORMULAS, LETTERS, Formula
 
@@ -34,8 +33,6 @@ the framework's default is filled in, and the answer says so."""
 SHORT_FORMS = "One word stands for a part of the job with that word as its head key: `optimizer: adamw` is `optimizer: {name: adamw}`."
 FORMULAS_INTRODUCTION = """\
 The published closed equations, as their papers print them, and the case in which each misleads. `everybyte formulas NAME` prints one."""
-NO_REAL_LIMIT = 10**9
-"""Upper bounds from here on only catch slips of the pen and are not shown."""
 
 
 def main() -> int:
@@ -89,29 +86,6 @@ def job_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def structs(path: str, cls: type[msgspec.Struct]) -> list[tuple[str, type[msgspec.Struct]]]:
-    """The struct and all structs below it with their key paths, in the order of the file."""
-    found = [(path, cls)]
-    for field in fields_of(cls):
-        for kind in alternatives(field.type):
-            if isinstance(kind, form.StructType):
-                found += structs(f"{path}.{field.name}".lstrip("."), kind.cls)
-    return found
-
-
-def fields_of(cls: type[msgspec.Struct]) -> tuple[form.Field, ...]:
-    """The fields of a struct."""
-    info = form.type_info(cls)
-    assert isinstance(info, form.StructType)
-    return info.fields
-
-
-def alternatives(kind: form.Type) -> list[form.Type]:
-    """The members of a union, without None; a type that is no union is its own member."""
-    members = kind.types if isinstance(kind, form.UnionType) else (kind,)
-    return [member for member in members if not isinstance(member, form.NoneType)]
-
-
 def section(path: str, cls: type[msgspec.Struct], docs: dict[str, dict[str, str]]) -> str:
     """One table: key, values, meaning."""
     rows = [f"| `{field.name}` | {values(field.type)} | {docs[cls.__name__].get(field.name, '')} |" for field in fields_of(cls)]
@@ -145,18 +119,6 @@ def one_value(kind: form.Type) -> str:
             return "a mapping"
         case _:
             return "any"
-
-
-def field_docs() -> dict[str, dict[str, str]]:
-    """The docstring under each field of the job's structs, by class and field."""
-    tree = ast.parse(inspect.getsource(job_form))
-    found: dict[str, dict[str, str]] = {}
-    for cls in (node for node in tree.body if isinstance(node, ast.ClassDef)):
-        found[cls.name] = {}
-        for field, doc in zip(cls.body, cls.body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant):
-                found[cls.name][field.target.id] = " ".join(str(doc.value.value).split())
-    return found
 
 
 def commands_page() -> str:
