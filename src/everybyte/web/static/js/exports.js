@@ -1,0 +1,47 @@
+// What a person takes away: the job, the answer, the report.
+
+import { post } from "./api.js";
+import { download, h, toast } from "./dom.js";
+
+/** The text of a job as a file. */
+export async function jobText(job, format = "yaml") {
+  return (await post("/api/job", { job, format })).text;
+}
+
+/** The menu of things to take away. */
+export function exportMenu(store, answers) {
+  const choices = [
+    ["Job file (YAML)", async () => download(fileName(store.job, "yaml"), await jobText(store.job), "application/yaml")],
+    ["Answer (JSON)", () => download(fileName(store.job, "json"), `${JSON.stringify(answers()[store.state.active], null, 2)}\n`, "application/json")],
+    ["Report (HTML, opens offline)", async () => download(fileName(store.job, "html"), await post("/api/report", { job: store.job }), "text/html")],
+  ];
+  const menu = h("details", { class: "menu" }, h("summary", {}, "Export"));
+  const take = async (make) => {
+    menu.open = false;
+    try {
+      await make();
+    } catch (error) {
+      toast(error.message);
+    }
+  };
+  menu.append(h("div", { class: "menu-list" }, choices.map(([title, make]) => h("button", { type: "button", onclick: () => take(make) }, title))));
+  document.addEventListener("click", (event) => menu.contains(event.target) || (menu.open = false));
+  menu.addEventListener("keydown", (event) => event.key === "Escape" && ((menu.open = false), menu.firstChild.focus()));
+  return menu;
+}
+
+/** A file name from the name of a job: `llama-3.1-8b-lora.yaml`. */
+export function fileName(job, ending) {
+  const name = String(job.name || job.model || "job").toLowerCase().replace(/[^a-z0-9.]+/g, "-").replace(/^[-.]+|[-.]+$/g, "");
+  return `${name.slice(0, 60) || "job"}.${ending}`;
+}
+
+/** Copies the address, which holds the whole state. */
+export async function share() {
+  try {
+    await navigator.clipboard.writeText(location.href);
+    toast("Link copied: it holds everything that you see");
+  } catch {
+    toast("The link is in the address bar: it holds everything that you see");
+  }
+}

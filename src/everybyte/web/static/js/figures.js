@@ -1,0 +1,53 @@
+// The figures with their ranges, the notes of an answer, and the settings with their origins.
+
+import { h } from "./dom.js";
+import { gib, number, shown } from "./words.js";
+
+/** The table of figures. `words.figures` says what each counts. */
+export function figures(answer, words) {
+  const rows = Object.entries(answer.figures).map(([name, value]) => {
+    const about = words.figures?.[name] ?? {};
+    const write = about.unit === "bytes" || about.unit === undefined ? (n) => gib(n) : (n) => number(n, about.unit === "x" ? 2 : 0);
+    const isSmall = about.unit === "bytes" && value < 2 ** 20;
+    const ends = answer.range[name];
+    return h(
+      "tr", {},
+      h("th", { scope: "row" }, h("code", {}, name), h("span", { class: "hint" }, about.meaning ?? "")),
+      h("td", { class: "n" }, isSmall ? `${number(value)} B` : `${write(value)}${about.unit === "bytes" ? " GiB" : ""}`),
+      h("td", { class: "n" }, ends && !isSmall ? `${write(ends[0])} – ${write(ends[1])}` : ""),
+    );
+  });
+  return h(
+    "section", { class: "panel", "aria-labelledby": "figures-title" },
+    h("h2", { id: "figures-title" }, "Figures"),
+    h(
+      "table", { class: "figures" }, h("caption", { class: "sr" }, "Figures with the range in which measured values lie"),
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Figure"), h("th", { scope: "col", class: "n" }, "Value"), h("th", { scope: "col", class: "n" }, "9 runs of 10"))),
+      h("tbody", {}, rows),
+    ),
+  );
+}
+
+/** Warnings; null if there are none. */
+export function warnings(answer) {
+  return notes("Warnings", answer.warnings, "warnings");
+}
+
+/** What the answer takes for granted, and where every setting comes from. */
+export function grounds(answer) {
+  const rows = answer.settings.map(({ key, value, origin }) => h("tr", {}, h("th", { scope: "row" }, h("code", {}, key)), h("td", {}, shown(value)), h("td", {}, origin)));
+  return [
+    notes("Assumed", answer.assumptions, "assumed"),
+    h(
+      "details", { class: "panel fold" }, h("summary", {}, "Where the settings come from"),
+      h(
+        "table", { class: "origins" }, h("caption", { class: "sr" }, "Settings and their origins"),
+        h("thead", {}, h("tr", {}, ["Setting", "Value", "Origin"].map((title) => h("th", { scope: "col" }, title)))), h("tbody", {}, rows),
+      ),
+    ),
+  ];
+}
+
+function notes(title, lines, kind) {
+  return lines.length ? h("section", { class: `panel notes ${kind}` }, h("h2", {}, title), h("ul", {}, lines.map((line) => h("li", {}, line)))) : null;
+}

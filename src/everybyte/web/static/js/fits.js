@@ -1,0 +1,58 @@
+// Asks for every slider how far it can go, and marks it. What was asked once is kept: moving a slider does not change where it stops fitting.
+
+import { post } from "./api.js";
+import { set } from "./job.js";
+import { number, size, spoken } from "./words.js";
+
+const KEPT = 200;
+
+export class Fits {
+  #found = new Map();
+
+  /** Marks each slider. `isOld()` says whether something newer waits. */
+  async mark(job, knobs, isOld) {
+    for (const { knob, slider } of knobs) {
+      if (isOld()) return;
+      slider.mark(await this.#fit(job, knob));
+    }
+  }
+
+  /** Takes the marks away where nothing is known of them. */
+  clear(knobs) {
+    for (const { slider } of knobs) slider.mark({});
+  }
+
+  async #fit(job, knob) {
+    const name = JSON.stringify([knob.key, set(job, knob.key, undefined), job.hardware?.gpus]);
+    if (!this.#found.has(name)) {
+      if (this.#found.size >= KEPT) this.#found.clear();
+      const mark = await post("/api/fit", { job, grow: knob.key }).then((result) => marked(result, knob), () => ({}));
+      this.#found.set(name, mark);
+    }
+    return this.#found.get(name);
+  }
+}
+
+/** What a slider shows of a search's result. */
+function marked(result, knob) {
+  if (result.intervals) return ofShare(result);
+  if (result.value === null) return { intervals: [], text: `no value fits${reason(result.stop)}` };
+  if (result.unlimited) return { intervals: [[0, knob.most]], text: "memory does not limit it" };
+  const holes = result.holes.length ? `; not ${result.holes.slice(0, 3).map((hole) => number(hole)).join(", ")}` : "";
+  return { intervals: [[0, result.value]], goTo: result.value, text: `${reason(result.stop).replace(/^: /, "")}${holes}` };
+}
+
+function ofShare({ intervals, below, above }) {
+  if (!intervals.length) return { text: `no share works${above ? `: ${above}` : below ? `: ${below}` : ""}` };
+  const ends = intervals.map(({ low, high }) => [low, high]);
+  return { intervals: ends, text: `works from ${ends.map(([low, high]) => `${low.toFixed(2)} to ${high.toFixed(2)}`).join(" and from ")}` };
+}
+
+function reason(stop) {
+  if (!stop) return "";
+  const value = number(stop.value, 0);
+  if (stop.refused) return `: ${value} is refused`;
+  if (stop.why) return `: ${value} does not, ${stop.why}`;
+  if (stop.short_by > 0) return `: ${value} is ${size(stop.short_by)} too much in ${spoken(stop.phase)}`;
+  return "";
+}

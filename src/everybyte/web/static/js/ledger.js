@@ -1,0 +1,116 @@
+// The rows behind the numbers: by category at the peak, the largest first. A row opens its formula, the numbers put in, and its source.
+
+import { post } from "./api.js";
+import { fill, h, uniqueId } from "./dom.js";
+import { gib, number, size, spoken } from "./words.js";
+
+const OUTSIDE = "context";
+
+/** The kind of rank that is shown: the one of the label, or the one that needs most. */
+export function rankOf(answer, label) {
+  const most = (rank) => rank.figures["peak.device"] ?? rank.figures["peak.allocated"] ?? 0;
+  return answer.ranks.find((rank) => rank.label === label) ?? answer.ranks.reduce((worst, rank) => (most(rank) > most(worst) ? rank : worst));
+}
+
+/** The ledger of one kind of rank. `words` says how the server calls things; `pick(label)` shows another kind. */
+export function ledger(job, answer, rank, words, pick) {
+  const atPeak = rank.ledger.filter((entry) => entry.phases.includes(rank.peak_phase) && entry.bytes > 0);
+  const rest = rank.ledger.filter((entry) => !entry.phases.includes(rank.peak_phase) && entry.bytes > 0);
+  const peak = rank.figures["peak.allocated"];
+  const table = (entries, caption) =>
+    h(
+      "table", { class: "ledger" }, h("caption", { class: "sr" }, caption),
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Where"), h("th", { scope: "col", class: "n" }, "Bytes"), h("th", { scope: "col", class: "n" }, "Share"))),
+      byCategory(entries).map((group) => body(job, group, rank, peak, words)),
+    );
+  return h(
+    "section", { class: "panel", "aria-labelledby": "ledger-title" },
+    h("h2", { id: "ledger-title" }, "Ledger"),
+    h("p", { class: "hint" }, `What lives at the peak, in ${spoken(rank.peak_phase)}. A row opens its formula and source.`),
+    answer.ranks.length > 1 ? rankPicker(answer, rank, pick) : null,
+    table(atPeak, `Rows at the peak in ${spoken(rank.peak_phase)}`),
+    rest.length ? h("details", { class: "fold" }, h("summary", {}, `${rest.length} rows that do not live at the peak`), table(rest, "Rows beside the peak")) : null,
+  );
+}
+
+function rankPicker(answer, rank, pick) {
+  const id = uniqueId("rank");
+  const select = h("select", { id, onchange: () => pick(select.value) }, answer.ranks.map(({ label, gpus }) => h("option", { value: label }, `${label} (${number(gpus)} GPUs)`)));
+  select.value = rank.label;
+  return h("div", { class: "field inline" }, h("label", { for: id }, "Kind of rank"), select);
+}
+
+function byCategory(entries) {
+  const groups = new Map();
+  for (const entry of entries) {
+    const group = groups.get(entry.category) ?? { category: entry.category, bytes: 0, entries: [] };
+    group.bytes += entry.bytes;
+    group.entries.push(entry);
+    groups.set(entry.category, group);
+  }
+  const found = [...groups.values()].sort((a, b) => (a.category === OUTSIDE) - (b.category === OUTSIDE) || b.bytes - a.bytes);
+  for (const group of found) group.entries.sort((a, b) => b.bytes - a.bytes);
+  return found;
+}
+
+function body(job, { category, bytes, entries }, rank, peak, words) {
+  const share = (amount) => (category === OUTSIDE ? "outside torch" : percent(amount, peak));
+  const colour = words.categories?.[category]?.colour;
+  return h(
+    "tbody", {},
+    h(
+      "tr", { class: "group" },
+      h("th", { scope: "rowgroup" }, h("span", { class: "swatch", style: colour ? `--swatch-light: ${colour.light}; --swatch-dark: ${colour.dark}` : null }), spoken(category)),
+      h("td", { class: "n" }, size(bytes, 2)), h("td", { class: "n" }, share(bytes)),
+    ),
+    entries.flatMap((entry) => row(job, entry, rank, share(entry.bytes))),
+  );
+}
+
+function percent(part, whole) {
+  if (!whole) return "";
+  const share = (100 * part) / whole;
+  return share < 0.5 ? "<1 %" : `${share.toFixed(0)} %`;
+}
+
+function row(job, entry, rank, share) {
+  const id = uniqueId("formula");
+  const detail = h("tr", { id, class: "detail", hidden: true }, h("td", { colspan: 3 }));
+  const button = h(
+    "button", { type: "button", class: "row", "aria-expanded": "false", "aria-controls": id, onclick: () => toggle() },
+    entry.id,
+  );
+  const toggle = async () => {
+    detail.hidden = !detail.hidden;
+    button.setAttribute("aria-expanded", String(!detail.hidden));
+    if (!detail.hidden && !detail.firstChild.hasChildNodes()) fill(detail.firstChild, await explanation(job, entry, rank));
+  };
+  return [h("tr", {}, h("td", {}, button), h("td", { class: "n" }, size(entry.bytes, 2)), h("td", { class: "n" }, share)), detail];
+}
+
+/** The formula of a row as a formula, its letters, and where it comes from. The answer holds the text; the server is asked for its setting in TeX. */
+async function explanation(job, entry, rank) {
+  let explained = entry;
+  try {
+    const { rows } = await post("/api/explain", { job, entry: entry.id, rank: rank.label });
+    explained = rows.find((row) => row.id === entry.id) ?? entry;
+  } catch {
+    // without the server the plain text of the formula stays
+  }
+  const letters = Object.entries(entry.symbols);
+  const range = entry.low !== null && entry.high !== null ? ["range", `${size(entry.low, 2)} to ${size(entry.high, 2)}`] : null;
+  const facts = [["bytes", `${number(entry.bytes)} = ${gib(entry.bytes, 3)} GiB`], range, ["lives in", entry.phases.map(spoken).join(", ")], ["known", entry.basis], ["source", entry.source]];
+  return h(
+    "div", { class: "explanation" },
+    formula(explained.tex, entry.formula), explained.numbers && explained.numbers !== entry.formula ? formula(explained.tex_numbers && `= ${explained.tex_numbers}`, `= ${explained.numbers}`) : null,
+    letters.length ? h("p", { class: "letters" }, letters.map(([letter, value]) => h("span", {}, h("i", {}, letter), ` = ${number(value)}`))) : null,
+    h("dl", {}, facts.filter(Boolean).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
+  );
+}
+
+function formula(tex, text) {
+  const place = h("div", { class: "formula" });
+  if (tex && globalThis.katex) globalThis.katex.render(tex, place, { throwOnError: false, displayMode: true, trust: false, maxExpand: 100, output: "htmlAndMathml" });
+  else place.textContent = text;
+  return place;
+}

@@ -1,0 +1,135 @@
+// The page: a state in the address, a form that changes it, and an answer that follows it.
+
+import { ApiError, Newest, ask, post } from "./api.js";
+import { comparison, startCompare, switcher } from "./compare.js";
+import { fill, h } from "./dom.js";
+import { EXAMPLES } from "./examples.js";
+import { exportMenu, share } from "./exports.js";
+import { figures, grounds, warnings } from "./figures.js";
+import { Fits } from "./fits.js";
+import { Form } from "./form.js";
+import { same } from "./job.js";
+import { ledger, rankOf } from "./ledger.js";
+import { Pictures, loadKatex } from "./pictures.js";
+import { Store } from "./state.js";
+import { miniVerdict, refusal, verdict } from "./verdict.js";
+
+const store = new Store({ jobs: [EXAMPLES[0].job], active: 0 });
+const root = document.getElementById("answer");
+const pictures = new Pictures();
+const fits = new Fits();
+const answering = new Newest();
+const drawing = new Newest();
+
+/** What was answered last, for each job of the state: the job, and the answer or the error. */
+let answered = [];
+let words = {};
+let form = null;
+
+const place = {
+  head: h("div", {}), verdict: h("div", { class: "verdicts", "aria-live": "polite" }), warnings: h("div", {}), ledger: h("div", {}), figures: h("div", {}), grounds: h("div", {}),
+};
+
+/** Answers the jobs that changed and shows them; then, when nothing newer waits, draws the pictures and marks the sliders. */
+async function follow(isOld) {
+  const { jobs, active } = store.state;
+  const results = await Promise.all(jobs.map((job, index) => (same(job, answered[index]?.job) && answered[index].answer ? answered[index] : answerOf(job))));
+  const compared = jobs.length === 2 && results.every(({ answer }) => answer) ? await compare(jobs) : null;
+  if (jobs.length !== store.state.jobs.length) return;
+  answered = results;
+  form.show(store.job, results[active].answer);
+  show(results, active, compared);
+  if (isOld()) return;
+  const { answer } = results[active];
+  if (!answer) {
+    pictures.clear();
+    fits.clear(form.knobs);
+    return;
+  }
+  drawing.run(async (newerWaits) => {
+    const { knob } = store.state;
+    const drawn = form.knobs.some((one) => one.knob.key === knob && knob !== "serve.memory_fraction") ? knob : undefined;
+    await pictures.show({ job: jobs[active], rank: answer.ranks.length > 1 ? rankOf(answer, store.state.rank).label : null, knob: drawn }, newerWaits);
+    if (!newerWaits()) await fits.mark(jobs[active], form.knobs, newerWaits);
+  });
+}
+
+async function answerOf(job) {
+  try {
+    return { job, answer: await post("/api/estimate", job) };
+  } catch (error) {
+    return { job, error: error instanceof ApiError ? error : new ApiError("", error.message, 500) };
+  }
+}
+
+/** The rows in which two jobs differ; null if they cannot be compared. */
+async function compare([job, against]) {
+  try {
+    return await post("/api/compare", { job, against });
+  } catch {
+    return null;
+  }
+}
+
+function show(results, active, compared) {
+  const blocks = results.map(({ answer, error }) => (answer ? verdict(answer) : refusal(error)));
+  const { job, answer } = results[active];
+  fill(place.head, results.length === 2 ? switcher(store) : null);
+  fill(place.verdict, results.length === 2 ? comparison(results.map((result) => result.answer), blocks, compared) : blocks);
+  fill(document.getElementById("mini"), answer ? miniVerdict(answer) : null);
+  document.title = `${answer?.name || answer?.model.name || "everybyte"}: ${answer?.fits === false ? "does not fit" : answer?.fits ? "fits" : "will it fit?"}`;
+  fill(place.warnings, answer ? warnings(answer) : null);
+  fill(place.figures, answer ? figures(answer, words) : null);
+  fill(place.grounds, answer ? grounds(answer) : null);
+  const pick = (label) => store.update({ rank: label });
+  fill(place.ledger, answer ? ledger(job, answer, rankOf(answer, store.state.rank), words, pick) : null);
+}
+
+/** Light, dark, or what the system says. */
+function themeButton() {
+  const names = { auto: "Theme: system", light: "Theme: light", dark: "Theme: dark" };
+  const chosen = () => document.documentElement.dataset.theme ?? "auto";
+  const button = h("button", { type: "button", onclick: () => turn() }, names[chosen()]);
+  const turn = () => {
+    const next = { auto: "light", light: "dark", dark: "auto" }[chosen()];
+    if (next === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = next;
+    try {
+      localStorage.setItem("theme", next);
+    } catch {
+      // storage is blocked: the choice holds until the page is left
+    }
+    button.textContent = names[next];
+    answering.run(follow);
+  };
+  return button;
+}
+
+function tools() {
+  const compareButton = h("button", { type: "button", onclick: () => startCompare(store) }, "Compare");
+  store.subscribe((state) => (compareButton.disabled = state.jobs.length === 2));
+  compareButton.disabled = store.state.jobs.length === 2;
+  fill(document.getElementById("tools"), compareButton, h("button", { type: "button", onclick: share }, "Share"), exportMenu(store, () => answered.map(({ answer }) => answer)), themeButton());
+}
+
+async function start() {
+  fill(root, place.head, place.verdict, place.warnings, pictures.element, place.ledger, place.figures, place.grounds);
+  try {
+    words = await ask("/api/settings");
+  } catch (error) {
+    fill(place.verdict, refusal(error));
+    return;
+  }
+  form = new Form(store, words, document.getElementById("ask"));
+  tools();
+  form.show(store.job, null);
+  store.subscribe(() => {
+    form.show(store.job, answered[store.state.active]?.answer);
+    answering.run(follow);
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => answering.run(follow));
+  answering.run(follow);
+  loadKatex();
+}
+
+start();

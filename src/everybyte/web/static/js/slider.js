@@ -1,0 +1,67 @@
+// A slider with a number beside it. The part of its way where the job fits is marked, and a button goes to the last value that fits.
+
+import { fill, h, uniqueId } from "./dom.js";
+import { position, stops } from "./fields.js";
+import { number } from "./words.js";
+
+export class Slider {
+  #stops;
+  #move;
+  #share;
+
+  /** `move(value, settled)` is called on every move; settled is false while the slider is dragged. */
+  constructor(knob, { move }) {
+    this.knob = knob;
+    this.#stops = stops(knob);
+    this.#move = move;
+    this.#share = knob.unit === "share";
+    const id = uniqueId("slider");
+    this.range = h("input", {
+      id, type: "range", min: 0, max: this.#stops.length - 1, step: 1, "aria-describedby": `${id}-hint`,
+      oninput: () => this.#slid(false), onchange: () => this.#slid(true),
+    });
+    this.exact = h("input", {
+      type: "number", inputmode: "numeric", min: this.#share ? 0.01 : 1, max: knob.most, step: this.#share ? 0.01 : 1, "aria-label": `${knob.label}, exact value`,
+      onchange: () => this.#typed(),
+    });
+    this.track = h("div", { class: "track", "aria-hidden": "true" });
+    this.hint = h("p", { class: "hint", id: `${id}-hint` });
+    this.element = h("div", { class: "knob" }, h("label", { for: id }, knob.label), this.exact, h("div", { class: "way" }, this.track, this.range), this.hint);
+  }
+
+  /** Shows the value of a job; `stated` is false for a default. */
+  show(value, stated) {
+    this.element.classList.toggle("default", !stated);
+    const known = typeof value === "number";
+    this.range.value = known ? Math.round(position(this.#stops, value) * (this.#stops.length - 1)) : 0;
+    this.range.setAttribute("aria-valuetext", known ? this.#word(value) : "not set");
+    if (document.activeElement !== this.exact) this.exact.value = known ? value : "";
+  }
+
+  /** Marks what fits: intervals [low, high] of values, `text` about them, and a value to go to. Nothing is marked where it is not known. */
+  mark({ intervals = [], text = this.knob.hint ?? "", goTo = null }) {
+    const parts = intervals.map(([low, high]) => [100 * position(this.#stops, low), 100 * position(this.#stops, high)]);
+    const shades = parts.flatMap(([from, to]) => [`transparent ${from}%`, `var(--good) ${from}%`, `var(--good) ${to}%`, `transparent ${to}%`]);
+    this.track.style.backgroundImage = shades.length ? `linear-gradient(to right, ${shades.join(", ")})` : "none";
+    this.element.classList.toggle("marked", intervals.length > 0);
+    const go = goTo === null ? null : h("button", { type: "button", class: "link", onclick: () => this.#move(goTo, true) }, this.#word(goTo));
+    fill(this.hint, go && goTo !== null ? ["fits up to ", go, text ? `: ${text}` : ""] : text);
+  }
+
+  #slid(settled) {
+    const value = this.#stops[Number(this.range.value)];
+    this.exact.value = value;
+    this.range.setAttribute("aria-valuetext", this.#word(value));
+    this.#move(value, settled);
+  }
+
+  #typed() {
+    const value = Number(this.exact.value);
+    if (this.exact.value === "") this.#move(undefined, true);
+    else if (value > 0) this.#move(this.#share ? value : Math.round(value), true);
+  }
+
+  #word(value) {
+    return this.#share ? value.toFixed(2) : number(value, 0);
+  }
+}

@@ -1,0 +1,61 @@
+// The first thing that an answer says: whether it fits, by how much, and how sure that is.
+
+import { h } from "./dom.js";
+import { gib, number, size } from "./words.js";
+
+/** A verdict: its kind (fits, close, over, unknown), a mark, a word, and the sentence behind it. */
+export function verdictOf(answer) {
+  const { hardware, headroom, fits, figures } = answer;
+  if (!hardware) {
+    const peak = figures["peak.device"] ?? figures["peak.allocated"] ?? 0;
+    return { kind: "unknown", mark: "?", word: "No card named", text: `needs ${size(peak)}; name a card to see whether it fits` };
+  }
+  const needed = hardware.capacity - headroom;
+  const of = `${size(needed)} of ${gib(hardware.capacity, 1)} on each ${hardware.gpu}`;
+  if (!fits && headroom >= 0) return { kind: "over", mark: "✗", word: "Does not run", text: answer.warnings[0] ?? `needs ${of}` };
+  if (!fits) return { kind: "over", mark: "✗", word: "Does not fit", text: `needs ${of}: ${size(-headroom)} too much` };
+  const high = answer.range["peak.device"]?.[1] ?? needed;
+  if (high > hardware.capacity) return { kind: "close", mark: "✓", word: "Fits, but it is close", text: `needs ${of}, ${size(headroom)} left` };
+  return { kind: "fits", mark: "✓", word: "Fits", text: `needs ${of}, ${size(headroom)} left` };
+}
+
+/** The verdict as a block. */
+export function verdict(answer) {
+  const { kind, mark, word, text } = verdictOf(answer);
+  return h(
+    "div", { class: `verdict ${kind}` },
+    h("p", { class: "word" }, h("span", { class: "mark", "aria-hidden": "true" }, mark), " ", word), h("p", { class: "text" }, text),
+    [rangeText(answer), served(answer)].filter(Boolean).map((line) => h("p", { class: "hint" }, line)),
+  );
+}
+
+function rangeText({ range }) {
+  const ends = range["peak.device"];
+  return ends ? `In 9 runs of 10 like this one, nvidia-smi shows ${gib(ends[0], 1)} to ${size(ends[1])}.` : "";
+}
+
+/** What a server's cache holds. */
+function served({ figures, job }) {
+  const tokens = figures["kv.tokens"];
+  const context = job.serve?.context;
+  if (!tokens || !context) return "";
+  const speed = figures["decode.tokens_per_s"];
+  const rate = speed ? `; one alone gets at most ${number(speed, 0)} tokens/s` : "";
+  return `The cache holds ${number(tokens, 0)} tokens: ${number(figures["kv.concurrency"] ?? tokens / context, 1)} sequences of ${number(context, 0)} at once${rate}.`;
+}
+
+/** The verdict in half a line, for the foot of a phone's screen. */
+export function miniVerdict(answer) {
+  const { kind, mark, word } = verdictOf(answer);
+  const needed = answer.hardware ? `${gib(answer.hardware.capacity - answer.headroom, 1)} of ${size(answer.hardware.capacity)}` : "";
+  return h("a", { href: "#answer", class: kind, tabindex: "-1" }, `${mark} ${word}`, h("span", {}, needed));
+}
+
+/** A refusal of the server in place of an answer. */
+export function refusal(error) {
+  return h(
+    "div", { class: "verdict refused", role: "alert" },
+    h("p", { class: "word" }, h("span", { class: "mark", "aria-hidden": "true" }, "!"), " ", error.status === 0 || error.status >= 500 ? "No answer" : "This job cannot be answered"),
+    h("p", { class: "text" }, error.path ? [h("code", {}, error.path), " "] : null, error.message),
+  );
+}

@@ -1,0 +1,45 @@
+// How sizes, counts and names are written; the same rules as report/words.py.
+
+const GIB = 2 ** 30;
+const MIB = 2 ** 20;
+const KIB = 2 ** 10;
+
+/** `21.4`: bytes in GiB, without the unit. What would round to nothing is `<0.01`. */
+export function gib(bytes, digits = 2) {
+  const text = number(bytes / GIB, digits);
+  return bytes > 0 && Number(text.replaceAll(",", "")) === 0 ? `<${(10 ** -digits).toFixed(digits)}` : text;
+}
+
+/** `21.4 GiB`, `96 MiB`, `512 B`: bytes with the unit that suits them. */
+export function size(bytes, digits = 1) {
+  const amount = Math.abs(bytes);
+  if (amount >= GIB / 10) return `${number(bytes / GIB, digits)} GiB`;
+  if (amount >= MIB) return `${number(bytes / MIB, amount < 10 * MIB ? 1 : 0)} MiB`;
+  if (amount >= KIB) return `${number(bytes / KIB, amount < 10 * KIB ? 1 : 0)} KiB`;
+  return `${number(bytes, 0)} B`;
+}
+
+/** `8.03 B`: a number of parameters. */
+export function count(n) {
+  for (const [name, unit] of [["T", 1e12], ["B", 1e9], ["M", 1e6], ["k", 1e3]]) {
+    if (n >= unit) return `${Number((n / unit).toPrecision(3))} ${name}`;
+  }
+  return String(n);
+}
+
+/** `194,176`, `5.93`: a number with commas. */
+export function number(n, digits = n % 1 ? 2 : 0) {
+  return n.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+}
+
+/** `optimizer_state` -> `optimizer state`. */
+export function spoken(name) {
+  return name.replaceAll("_", " ");
+}
+
+/** A value of a setting in words. */
+export function shown(value) {
+  if (value === null || value === undefined) return "none";
+  if (typeof value === "number") return number(value, undefined);
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
+}
