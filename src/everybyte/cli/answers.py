@@ -24,6 +24,7 @@ class Options(NamedTuple):
     unit: str
     given_file: str | None
     chart: str | None
+    picture: str | None = None
 
 
 class Source(NamedTuple):
@@ -37,6 +38,8 @@ def answer_all(sources: Sequence[Source], options: Options) -> int:
     """Answers each job in order, shows each answer as soon as it is there; the exit code: 2 if any input was bad, else 1 if any job does not fit."""
     if options.chart and len(sources) > 1:
         raise BadInput("--chart", "draws one job; give one")
+    if options.picture and not options.chart:
+        raise BadInput("--picture", "chooses what --chart draws; name a file with --chart")
     given = read_given(options.given_file)
     codes = []
     with Progress("answering", len(sources)) as progress:
@@ -76,7 +79,7 @@ def _answer_one(source: Source, given: dict[str, Any], options: Options, *, seve
         from everybyte.conductor import estimate
 
         answer = estimate(job)
-        _show(answer, options, several=several)
+        _show(answer, job, options, several=several)
     except BadInput as error:
         return _show_error(source, name, error, options, several=several)
     except EverybyteError as error:
@@ -98,11 +101,11 @@ def _show_error(source: Source, name: str, error: BadInput, options: Options, *,
     return refuse(f"{source.name}: {error}" if several and not str(error).startswith(source.name) else str(error))
 
 
-def _show(answer: Answer, options: Options, *, several: bool) -> None:
+def _show(answer: Answer, job: Job, options: Options, *, several: bool) -> None:
     if options.chart:
-        from everybyte.report.chart import write_chart
+        from everybyte.report.charts.write import write_chart
 
-        write_chart(answer, options.chart)
+        write_chart(answer, job, options.chart, options.picture)
     if options.as_json:
         from everybyte.report.as_json import answer_object, line
 

@@ -33,8 +33,10 @@ def given(command: Command) -> Command:
 def answer_options(command: Command) -> Command:
     """What `estimate`, `train` and `serve` have in common."""
     explain = click.option("--explain", is_flag=True, help="Also the whole ledger, each row with its formula and the numbers put in.")
-    chart = click.option("--chart", metavar="FILE", help="Also a chart of all phases: .svg, .png or .html.")
-    return as_json(explain(unit(given(chart(command)))))
+    chart = click.option("--chart", metavar="FILE", help="Also a picture (.svg, .png) or the whole report that opens offline (.html).")
+    one = "One picture instead of card and phases: card, phases, ranks, places, or knob:KEY, such as knob:micro_batch."
+    picture = click.option("--picture", metavar="NAME", help=one)
+    return as_json(explain(unit(given(chart(picture(command))))))
 
 
 def save(command: Command) -> Command:

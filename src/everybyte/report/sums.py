@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.ledger.entry import CATEGORIES, OUTSIDE_ALLOCATOR, Category, Entry
+from everybyte.ledger.held import widest
+from everybyte.report.words import amount, short_size
 
 
 class Group(NamedTuple):
@@ -37,6 +39,26 @@ def needed(answer: Answer) -> tuple[str | None, int]:
         return next((name for name, value in figures.items() if value == amount and name.startswith("peak.")), None), amount
     name = next((name for name in ("peak.device", "peak.reserved", "peak.allocated") if name in figures), None)
     return name, figures[name] if name else 0
+
+
+def rank_needs(answer: Answer, rank: RankAnswer) -> int:
+    """Bytes that one kind of rank needs of its device; of the one that needs most, what the verdict rests on."""
+    return needed(answer)[1] if rank is answer.worst else widest(rank)
+
+
+def outcome(answer: Answer, rank: RankAnswer | None = None, unit: str = "GiB") -> str:
+    """The verdict in a line: `needs 21.4 GiB of 23.6 GiB: fits, 2.2 GiB left`. Without a GPU only what is needed."""
+    bytes_needed = needed(answer)[1] if rank is None else rank_needs(answer, rank)
+    if answer.hardware is None:
+        return f"needs {short_size(bytes_needed, unit)}"
+    capacity = answer.hardware.capacity
+    text = f"needs {short_size(bytes_needed, unit)} of {amount(capacity, unit, 1)} {unit}"
+    left = capacity - bytes_needed
+    if left < 0:
+        return f"{text}: does not fit by {short_size(-left, unit)}"
+    if not answer.fits and (rank is None or rank is answer.worst):
+        return f"{text}: does not start, although {short_size(left, unit)} are left"
+    return f"{text}: fits, {short_size(left, unit)} left"
 
 
 def place(entry: Entry) -> str:

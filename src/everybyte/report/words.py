@@ -11,12 +11,8 @@ CATEGORY_STYLE: dict[Category, str] = {
     "context": "bright_black", "graph_pool": "bright_blue", "fragmentation": "white", "unknown": "red",
 }  # fmt: skip
 
-CATEGORY_COLOUR: dict[Category, str] = {
-    "parameter": "#4c78a8", "gradient": "#72b7b2", "optimizer_state": "#b279a2", "activation": "#54a24b", "input": "#88d27a", "temporary": "#eeca3b",
-    "autograd_detail": "#f2cf5b", "kv_cache": "#2f7d32", "state": "#9ecae9", "comm_buffer": "#439894", "workspace": "#d6a5c9", "context": "#79706e",
-    "graph_pool": "#83bcb6", "fragmentation": "#bab0ac", "unknown": "#e45756",
-}  # fmt: skip
-"""Colours of charts: Vega's tableau20 where it has a fitting one."""
+CATEGORY_LABEL: dict[Category, str] = {"fragmentation": "reserved, not in use", "context": "outside the allocator", "unknown": "not explained"}
+"""Categories of which a picture says more than their name."""
 
 TORCH_FIGURES = ("peak.allocated", "peak.reserved", "peak.device")
 """What each counts is in `FIGURE_MEANING`; they are never added to one another."""
@@ -59,11 +55,11 @@ def amount(n: int, unit: str = "GiB", digits: int = 2) -> str:
     return f"<{least}" if n > 0 and float(text.replace(",", "")) == 0 else text
 
 
-def short_size(n: int, unit: str = "GiB") -> str:
+def short_size(n: int, unit: str = "GiB", digits: int = 1) -> str:
     """`21.4 GiB`; a small size in MiB, so that it does not become nothing."""
     if unit == "GiB" and abs(n) < UNITS["GiB"] // 10:
-        return f"{n / UNITS['MiB']:,.0f} MiB"
-    return f"{amount(n, unit, digits=1)} {unit}"
+        return f"{n / UNITS['MiB']:,.{digits - 1}f} MiB"
+    return f"{amount(n, unit, digits)} {unit}"
 
 
 def count(n: int) -> str:
@@ -77,3 +73,8 @@ def count(n: int) -> str:
 def spoken(name: str) -> str:
     """`optimizer_state` -> `optimizer state`."""
     return name.replace("_", " ")
+
+
+def category_label(category: Category) -> str:
+    """A category in the words of a picture."""
+    return CATEGORY_LABEL.get(category, spoken(category))

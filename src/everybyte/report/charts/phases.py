@@ -1,0 +1,128 @@
+"""Picture (b): the step over its phases, by category."""
+
+from __future__ import annotations
+
+from everybyte.basics.units import GiB
+from everybyte.ledger.answer import Answer, RankAnswer
+from everybyte.ledger.entry import OUTSIDE_ALLOCATOR, Category, Phase
+from everybyte.report.charts.capacity import across
+from everybyte.report.charts.spec import WIDTH, Row, Spec, colours, exact, gib, in_stack_order, picture, plain_labels, size_axis, tooltip
+from everybyte.report.palette import BACKGROUND, FAINT_TEXT, TEXT, Theme
+from everybyte.report.words import category_label, short_size, spoken
+
+HEIGHT = 260
+
+
+def phases(answer: Answer, rank: RankAnswer | None = None, theme: Theme = "light") -> Spec:
+    """The highest instant of each phase as a stack by category, the phase of the peak marked.
+
+    A stack is what the phase allocates and, on top, what lies outside the allocator. What the allocator reserves beyond it belongs to no phase: it is in
+    the picture of the card.
+    """
+    rank = rank or answer.worst
+    data = rows(rank)
+    totals = _totals(rank)
+    capacity = answer.hardware.capacity if answer.hardware else None
+    top = max(*(row["bytes"] for row in totals), capacity or 0, 1)
+    order = [spoken(phase.name) for phase in rank.phases]
+    x: Spec = {"field": "phase", "type": "nominal", "sort": order, "title": None, "axis": {"labelAngle": 0, "ticks": False, "labelLimit": 90, "domain": False}}
+    found = in_stack_order({entry.category for entry in rank.ledger if entry.bytes})
+    layers = [_stacks(data, found, top, x, theme), *_labels(totals, x, theme)]
+    if capacity is not None:
+        layers += across(capacity, theme)
+    peak = max(totals, key=lambda row: int(row["bytes"]))
+    return picture(
+        {"width": WIDTH, "height": HEIGHT, "layer": layers},
+        title=f"Over the step: the peak is {peak['short']} in {spoken(rank.peak_phase)}",
+        subtitle=_subtitle(answer, rank),
+        description=_description(answer, rank),
+        theme=theme,
+    )
+
+
+def rows(rank: RankAnswer) -> list[Row]:
+    """A row for each phase and category that lives in it."""
+    out = []
+    for phase in rank.phases:
+        parts = living(rank, phase.name)
+        start = 0
+        for category in in_stack_order(parts):
+            size = parts[category]
+            out.append({
+                "phase": spoken(phase.name), "category": category_label(category), "inside": category not in OUTSIDE_ALLOCATOR,
+                "from": gib(start), "to": gib(start + size), "bytes": size, "size": exact(size),
+            })  # fmt: skip
+            start += size
+    return out
+
+
+def living(rank: RankAnswer, phase: Phase) -> dict[Category, int]:
+    """Bytes by category at the highest instant of a phase."""
+    found: dict[Category, int] = {}
+    for entry in rank.ledger:
+        if phase in entry.phases and entry.bytes:
+            found[entry.category] = found.get(entry.category, 0) + entry.bytes
+    return found
+
+
+def _totals(rank: RankAnswer) -> list[Row]:
+    out = []
+    for phase in rank.phases:
+        size = sum(living(rank, phase.name).values())
+        out.append({
+            "phase": spoken(phase.name), "bytes": size, "gib": gib(size), "short": short_size(size), "peak": phase.name == rank.peak_phase,
+            "allocated": exact(phase.allocated),
+        })  # fmt: skip
+    return out
+
+
+def _stacks(data: list[Row], found: list[Category], top: int, x: Spec, theme: Theme) -> Spec:
+    return {
+        "data": {"values": data},
+        "mark": {"type": "bar", "stroke": BACKGROUND.on(theme), "strokeWidth": 1, "width": {"band": 0.72}},
+        "encoding": {
+            "x": x,
+            "y": {
+                "field": "from", "type": "quantitative", "scale": {"domain": [0, 1.1 * top / GiB], "nice": False},
+                "axis": size_axis(domain=False, ticks=False),
+            },
+            "y2": {"field": "to"},
+            "color": colours(plain_labels(found), theme),
+            "tooltip": tooltip(("phase", "phase"), ("category", "what"), ("size", "bytes")),
+        },
+    }  # fmt: skip
+
+
+def _labels(totals: list[Row], x: Spec, theme: Theme) -> list[Spec]:
+    """The size above each stack; `peak` above the one that counts."""
+    height: Spec = {"field": "gib", "type": "quantitative"}
+    sizes = {
+        "data": {"values": totals},
+        "mark": {"type": "text", "dy": -8},
+        "encoding": {
+            "x": x,
+            "y": height,
+            "text": {"field": "short"},
+            "color": {"condition": {"test": "datum.peak", "value": TEXT.on(theme)}, "value": FAINT_TEXT.on(theme)},
+            "tooltip": tooltip(("phase", "phase"), ("short", "whole stack"), ("allocated", "allocated")),
+        },
+    }
+    mark = {
+        "data": {"values": [row for row in totals if row["peak"]]},
+        "mark": {"type": "text", "dy": -22, "fontWeight": 700, "text": "▼ peak"},
+        "encoding": {"x": x, "y": height},
+    }
+    return [sizes, mark]
+
+
+def _subtitle(answer: Answer, rank: RankAnswer) -> str:
+    facts = [answer.name or answer.model.name]
+    if len(answer.ranks) > 1:
+        facts.append(rank.label)
+    return " · ".join([*facts, "what lives at the highest instant of each phase"])
+
+
+def _description(answer: Answer, rank: RankAnswer) -> str:
+    where = f" of {rank.label}" if len(answer.ranks) > 1 else ""
+    sizes = ", ".join(f"{row['phase']} {row['short']}" for row in _totals(rank))
+    return f"Memory{where} over the phases of the step, the peak in {spoken(rank.peak_phase)}: {sizes}."

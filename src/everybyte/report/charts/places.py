@@ -1,0 +1,167 @@
+"""Picture (d): the places that hold the bytes at the peak, as an icicle: category, part of the network, module."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from everybyte.ledger.answer import Answer, RankAnswer
+from everybyte.ledger.entry import Category, Entry
+from everybyte.report.charts.phases import living
+from everybyte.report.charts.spec import SMALL, WIDTH, Row, Spec, colours, exact, gib, in_stack_order, picture, plain_labels, tooltip
+from everybyte.report.palette import BACKGROUND, CATEGORY_COLOUR, Theme, ink_on
+from everybyte.report.sums import place
+from everybyte.report.words import category_label, short_size, spoken
+
+HEIGHT = 460
+COLUMNS = (0, 180, 370, WIDTH)
+"""Where the three levels begin and end, in points."""
+LINE = 14
+"""Points of height that a label needs."""
+LETTER = 6.3
+"""Points that a letter takes at most on average."""
+
+_NUMBERS = re.compile(r"\.\d+(?:-\d+)?(?=/|$)")
+"""The numbers of layers in a place: many runs of layers (a hybrid's) are one part of the network."""
+
+
+class Box(NamedTuple):
+    """A rectangle: which level, what it stands for, and bytes from the top."""
+
+    level: int
+    category: Category
+    path: tuple[str, ...]
+    start: int
+    bytes: int
+
+
+def places(answer: Answer, rank: RankAnswer | None = None, theme: Theme = "light") -> Spec:
+    """What lives at the peak of one kind of rank, by place. The heights of each of the three columns add up to all that lives then."""
+    rank = rank or answer.worst
+    found = boxes(rank)
+    total = sum(living(rank, rank.peak_phase).values())
+    data = [_row(box, total) for box in found]
+    scale: Spec = {"type": "linear", "domain": [0, max(gib(total), 1e-9)], "reverse": True, "nice": False, "zero": True}
+    y: Spec = {"field": "from", "type": "quantitative", "scale": scale, "axis": None}
+    used = {box.category for box in found}
+    rectangles = {
+        "data": {"values": data},
+        "mark": {"type": "rect", "stroke": BACKGROUND.on(theme), "strokeWidth": 1},
+        "encoding": {
+            "x": {"field": "left", "type": "quantitative", "scale": {"domain": [0, WIDTH], "nice": False}, "axis": None},
+            "x2": {"field": "right"},
+            "y": y,
+            "y2": {"field": "to"},
+            "color": {**colours(plain_labels(used), theme), "legend": None},
+            "opacity": {"field": "level", "type": "ordinal", "scale": {"domain": [0, 1, 2], "range": [1, 0.85, 0.7]}, "legend": None},
+            "tooltip": tooltip(("path", "place"), ("size", "bytes"), ("share", "of the peak")),
+        },
+    }
+    return picture(
+        {"width": WIDTH, "height": HEIGHT, "layer": [rectangles, _labels(data, theme)]},
+        title=f"Where the {short_size(total)} at the peak are",
+        subtitle=_subtitle(answer, rank),
+        description=_description(answer, rank, found),
+        theme=theme,
+    )
+
+
+def boxes(rank: RankAnswer) -> list[Box]:
+    """All rectangles of the three levels, from the top down; each level adds up to what lives at the peak."""
+    here = [entry for entry in rank.ledger if rank.peak_phase in entry.phases and entry.bytes]
+    out: list[Box] = []
+    start = 0
+    for category in in_stack_order({entry.category for entry in here}):
+        members = [entry for entry in here if entry.category == category]
+        size = sum(entry.bytes for entry in members)
+        out.append(Box(0, category, (category_label(category),), start, size))
+        out += _parts(category, members, start)
+        start += size
+    return out
+
+
+def _parts(category: Category, members: list[Entry], start: int) -> list[Box]:
+    """Parts of the network below a category, the largest first, and the modules below each."""
+    out: list[Box] = []
+    for part, entries in _grouped((_part_of(entry), entry) for entry in members):
+        size = sum(entry.bytes for entry in entries)
+        path = (category_label(category), part)
+        out.append(Box(1, category, path, start, size))
+        below = start
+        for module, rows in _grouped((_module_of(entry, entries), entry) for entry in entries):
+            module_bytes = sum(entry.bytes for entry in rows)
+            out.append(Box(2, category, (*path, module), below, module_bytes))
+            below += module_bytes
+        start += size
+    return out
+
+
+def _grouped(named: Iterable[tuple[str, Entry]]) -> list[tuple[str, list[Entry]]]:
+    groups: dict[str, list[Entry]] = {}
+    for name, entry in named:
+        groups.setdefault(name, []).append(entry)
+    return sorted(groups.items(), key=lambda item: -sum(entry.bytes for entry in item[1]))
+
+
+def _part_of(entry: Entry) -> str:
+    """`layers`, `head`, `embed`, or what the row is where it belongs to no part of the network."""
+    return _NUMBERS.sub("", place(entry)).partition("/")[0]
+
+
+def _module_of(entry: Entry, siblings: list[Entry]) -> str:
+    """`mlp`; with its group (`mlp, working`) where several groups of rows lie in one part."""
+    rest = _NUMBERS.sub("", place(entry)).partition("/")[2] or _part_of(entry)
+    group = entry.id.partition("/")[0]
+    return rest if len({sibling.id.partition("/")[0] for sibling in siblings}) == 1 else f"{rest}, {group}"
+
+
+def _row(box: Box, total: int) -> Row:
+    left, right = COLUMNS[box.level], COLUMNS[box.level + 1]
+    height = HEIGHT * box.bytes / total if total else 0
+    return {
+        "level": box.level, "category": category_label(box.category), "left": left, "right": right, "from": gib(box.start), "to": gib(box.start + box.bytes),
+        "path": " › ".join(box.path), "bytes": box.bytes, "size": exact(box.bytes), "share": f"{100 * box.bytes / total:.1f} %" if total else "",
+        "label": _label(box, right - left) if height >= LINE else "", "x": left + 7, "middle": gib(box.start + box.bytes / 2),
+        "key": box.category,
+    }  # fmt: skip
+
+
+def _label(box: Box, width: int) -> str:
+    """Name and size, the name cut where the column ends."""
+    size = short_size(box.bytes)
+    room = int((width - 14) / LETTER) - len(size) - 2
+    name = box.path[-1]
+    return f"{name if len(name) <= room else name[: room - 1] + '…'}  {size}"
+
+
+def _labels(data: list[Row], theme: Theme) -> Spec:
+    shown = [row for row in data if row["label"]]
+    return {
+        "data": {"values": [{**row, "ink": _ink(row["key"], theme)} for row in shown]},
+        "mark": {"type": "text", "align": "left", "baseline": "middle", "fontSize": SMALL},
+        "encoding": {
+            "x": {"field": "x", "type": "quantitative"},
+            "y": {"field": "middle", "type": "quantitative"},
+            "text": {"field": "label"},
+            "color": {"field": "ink", "type": "nominal", "scale": None},
+            "tooltip": tooltip(("path", "place"), ("size", "bytes"), ("share", "of the peak")),
+        },
+    }
+
+
+def _ink(category: Category, theme: Theme) -> str:
+    """Black or white, whichever is read better on the category's colour."""
+    return ink_on(CATEGORY_COLOUR[category].on(theme))
+
+
+def _subtitle(answer: Answer, rank: RankAnswer) -> str:
+    where = f" · {rank.label}" if len(answer.ranks) > 1 else ""
+    return f"{answer.name or answer.model.name}{where} · in {spoken(rank.peak_phase)} · category, part, module"
+
+
+def _description(answer: Answer, rank: RankAnswer, found: list[Box]) -> str:
+    largest = sorted((box for box in found if box.level == 2), key=lambda box: -box.bytes)[:5]
+    named = ", ".join(f"{' › '.join(box.path)} {short_size(box.bytes)}" for box in largest)
+    where = f" of {rank.label}" if len(answer.ranks) > 1 else ""
+    return f"Places{where} that hold the bytes at the peak, in {spoken(rank.peak_phase)}; the largest are {named}."

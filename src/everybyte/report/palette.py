@@ -1,0 +1,86 @@
+"""The one palette of all pictures. A category has two colours of the same hue: one for white paper, one for a dark page.
+
+Chosen so that each colour stands out from its background (3:1), and so that categories which lie side by side in a picture differ in lightness: they can
+be told apart in grey print and by people who see two primary colours (tests/null/test_palette.py holds the thresholds).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from everybyte.ledger.entry import Category
+
+Theme = Literal["light", "dark"]
+"""What a picture is drawn on."""
+
+
+class Colours(NamedTuple):
+    """One thing's colour on white paper and on a dark page."""
+
+    light: str
+    dark: str
+
+    def on(self, theme: Theme) -> str:
+        """The colour for a theme."""
+        return self.light if theme == "light" else self.dark
+
+
+CATEGORY_COLOUR: dict[Category, Colours] = {
+    "parameter": Colours("#034395", "#3a76cf"),
+    "gradient": Colours("#2ea1ad", "#82edf9"),
+    "optimizer_state": Colours("#a752a1", "#e086d8"),
+    "kv_cache": Colours("#208158", "#5db78a"),
+    "state": Colours("#75a044", "#b7e588"),
+    "activation": Colours("#8b4707", "#d3721e"),
+    "autograd_detail": Colours("#bb8f1e", "#ffd886"),
+    "temporary": Colours("#c15459", "#fd8a8b"),
+    "input": Colours("#606127", "#8d8f54"),
+    "comm_buffer": Colours("#9e8bd6", "#dbd1fe"),
+    "workspace": Colours("#28534b", "#59847b"),
+    "graph_pool": Colours("#5d9ebc", "#99dafb"),
+    "fragmentation": Colours("#8d919a", "#bdc1cb"),
+    "context": Colours("#5a5e6a", "#777c89"),
+    "unknown": Colours("#cf2c26", "#fe6d5f"),
+}
+
+STACK: tuple[Category, ...] = (
+    "parameter", "gradient", "optimizer_state", "kv_cache", "state", "activation", "autograd_detail", "temporary", "input", "comm_buffer", "workspace",
+    "graph_pool", "unknown", "fragmentation", "context",
+)  # fmt: skip
+"""The order of categories in a stack, from what stays to what comes and goes; what no tensor holds is last."""
+
+BACKGROUND = Colours("#ffffff", "#12161d")
+TEXT = Colours("#1b1f27", "#e8eaee")
+FAINT_TEXT = Colours("#565c68", "#a7adb9")
+LINE = Colours("#d5d8de", "#39404c")
+"""Axes, grids and frames."""
+FREE = Colours("#f0f1f4", "#1e242e")
+"""Room that nothing takes."""
+CAPACITY = Colours("#111318", "#f5f6f8")
+"""The line at what the device holds."""
+GOOD = Colours("#17703c", "#63cf8f")
+BAD = Colours("#b4161b", "#ff8078")
+
+KINDS: tuple[Colours, ...] = (
+    Colours("#034395", "#5b93e6"), Colours("#8b4707", "#e08a3c"), Colours("#208158", "#5db78a"), Colours("#a752a1", "#e086d8"),
+    Colours("#bb8f1e", "#ffd886"), Colours("#2ea1ad", "#82edf9"), Colours("#c15459", "#fd8a8b"), Colours("#5a5e6a", "#a7adb9"),
+)  # fmt: skip
+"""Colours of kinds of run, each of which has a shape of its own too; the last is for all others."""
+
+
+def ink_on(colour: str) -> str:
+    """Near-black or white, whichever stands out more from a colour."""
+    return "#ffffff" if contrast(colour, "#ffffff") >= contrast(colour, "#10131a") else "#10131a"
+
+
+def contrast(a: str, b: str) -> float:
+    """The contrast of two colours as WCAG 2 counts it, 1 to 21."""
+    high, low = sorted((_luminance(a), _luminance(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    """Relative luminance of #rrggbb (IEC 61966-2-1, and the weights of Rec. 709)."""
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
