@@ -30,10 +30,10 @@ def read_checkpoint(where: str, *, endpoint: str | None = None) -> Checkpoint:
     """
     if where.startswith("hf:"):
         repository = HubFolder(where.removeprefix("hf:"), endpoint)
-        return _read_folder(repository, repository.model_name)
+        return read_folder(repository, repository.model_name)
     path = _path(where)
     if _is_folder(path):
-        return _read_folder(LocalFolder(path), path.resolve().name)
+        return read_folder(LocalFolder(path), path.resolve().name)
     for suffix, read in _READERS.items():
         if path.name.lower().endswith(suffix):
             return read(LocalFolder(path.parent), path)
@@ -62,7 +62,8 @@ def _is_folder(path: Path) -> bool:
         raise BadInput(printable(path), f"cannot be read: {error.strerror}") from None
 
 
-def _read_folder(folder: Folder, name: str) -> Checkpoint:
+def read_folder(folder: Folder, name: str) -> Checkpoint:
+    """The checkpoint that lies in `folder`, which need not be on a disk; `name` is what to call it. Raises as `read_checkpoint`."""
     names = folder.names()
     config = read_json(folder.open(_CONFIG), CONFIG_LIMIT) if _CONFIG in names else None
     found = _find_weights(folder, names)

@@ -28,6 +28,7 @@ COMMANDS: dict[str, str] = {
     "gpus": "The GPU catalogue.",
     "formulas": "The formula book of published equations.",
     "truth": "Predicted against measured, by kind of run.",
+    "ui": "The web page and its HTTP API.",
 }
 """Each command is a module of this package with its name and a click command called `command`."""
 

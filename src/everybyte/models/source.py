@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from everybyte.basics.errors import BadInput
-from everybyte.catalog.models import find_model, model_config
+from everybyte.basics.errors import BadInput, did_you_mean
+from everybyte.catalog.models import all_models, find_model, model_config
 from everybyte.job import InlineModel
 from everybyte.layers.network import Network
 from everybyte.models.registry import build
@@ -25,8 +26,23 @@ FILES = (".json", ".safetensors", ".gguf")
 KEPT = 64
 """Networks of so many models are kept, so that asking again costs microseconds."""
 
+LONGEST_NAME = 100
+"""Characters of a name that a message repeats."""
+WITHOUT_FILES = "use a catalogue name, or give the fields of its config.json: {config: {...}}"
+"""The way out behind a closed door."""
+
+_door = {"closed": False}
+
 Asked = str | InlineModel | Mapping[str, Any]
 """A catalogue name, a path, `hf:ORG/NAME`, or `{config: {...}}` or `{shape: {...}}`."""
+
+
+def close_door() -> None:
+    """From now on this process opens no file and asks no hub for a model, whatever a job says: only catalogue names and inline models are answered.
+
+    For processes that answer strangers. There is no way back, so that nothing a job holds can find one.
+    """
+    _door["closed"] = True
 
 
 def network_of(model: Asked, path: str = "model") -> Network:
@@ -35,7 +51,7 @@ def network_of(model: Asked, path: str = "model") -> Network:
     Raises BadInput with the place for what is missing, damaged or unknown, Unsupported for an architecture that no family builds.
     """
     if isinstance(model, str):
-        return _of_checkpoint(model, _stamp(model), path) if _points_at_files(model) else _named(model, path)
+        return _of_checkpoint(model, _stamp(model), path) if _points_at_files(model, path) else _named(model, path)
     if isinstance(model, InlineModel):
         return _inline(msgspec.json.encode(model, order="sorted"), path)
     if not isinstance(model, Mapping) or len(model) != 1 or next(iter(model)) not in ("config", "shape"):
@@ -51,8 +67,11 @@ def checkpoint_of(model: Asked) -> Checkpoint | None:
     return _checkpoint(model, _stamp(model)) if isinstance(model, str) and _points_at_files(model) else None
 
 
-def _points_at_files(name: str) -> bool:
-    """A path or a repository; a plain word is one if it exists here and no model of the catalogue is called so."""
+def _points_at_files(name: str, path: str = "model") -> bool:
+    """A path or a repository; a plain word is one if it exists here and no model of the catalogue is called so. Raises BadInput behind a closed door."""
+    if _door["closed"]:
+        _refuse_unless_in_catalogue(name, path)
+        return False
     if name.startswith(("hf:", *MARKS)) or name.lower().endswith(FILES):
         return True
     try:
@@ -60,6 +79,16 @@ def _points_at_files(name: str) -> bool:
     except BadInput:
         return "\0" not in name and os.path.exists(name)
     return False
+
+
+def _refuse_unless_in_catalogue(name: str, path: str) -> None:
+    if len(name) <= LONGEST_NAME and not name.startswith(("hf:", *MARKS)) and not name.lower().endswith(FILES):
+        with suppress(BadInput):
+            find_model(name, path)
+            return
+    near = did_you_mean(name[:LONGEST_NAME], (row.name for row in all_models()))
+    shown = repr(name if len(name) <= LONGEST_NAME else name[:LONGEST_NAME] + "...")
+    raise BadInput(path, f"{shown} is no name of the catalogue{near}, and no file or hub is read here; {WITHOUT_FILES}")
 
 
 def _stamp(name: str) -> tuple[int, int]:

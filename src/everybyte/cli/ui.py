@@ -1,0 +1,53 @@
+"""`everybyte ui`."""
+
+from __future__ import annotations
+
+import click
+
+from everybyte.basics.errors import MissingExtra
+from everybyte.cli.app import FITS
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at; 0.0.0.0 is all of this machine's.")
+@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="The port; 0 is any free one.")
+@click.option("--allow-host", "names", multiple=True, metavar="NAME", help="A further name that the server answers to, such as gpu.example.org; * is any.")
+@click.option("--no-browser", is_flag=True, help="Opens no browser.")
+def command(host: str, port: int, names: tuple[str, ...], no_browser: bool) -> int:
+    """The web page and its HTTP API, on this machine, until Ctrl-C.
+
+    \b
+    everybyte ui
+    everybyte ui --port 0 --no-browser
+    everybyte ui --host 0.0.0.0 --allow-host gpu.example.org
+
+    Jobs that come over HTTP name models of the catalogue or bring their config.json with them; no file of this machine is read for them.
+    """  # noqa: D301  # \\b is click's mark for lines that stay as they are
+    try:
+        from everybyte.web.app import Limits
+        from everybyte.web.server import address, listen, serve
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] in ("litestar", "uvicorn", "prometheus_client"):
+            raise MissingExtra("the web page", "web") from None
+        raise
+    listening = listen(host, port)
+    place = address(host, listening)
+
+    def tell() -> None:
+        click.echo(f"everybyte answers at {place} (Ctrl-C ends it)")
+        if not no_browser:
+            _open_browser(place)
+
+    try:
+        serve(listening, frozenset({host.casefold(), *(name.casefold() for name in names)}), Limits(), tell)
+    except KeyboardInterrupt:
+        click.echo(err=True)
+    return FITS
+
+
+def _open_browser(place: str) -> None:
+    """Opens a browser beside the server, which goes on answering meanwhile."""
+    import threading
+    import webbrowser
+
+    threading.Thread(target=webbrowser.open, args=(place,), daemon=True).start()

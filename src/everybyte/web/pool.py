@@ -1,0 +1,71 @@
+"""The worker processes: how many requests they hold at once, and what happens when one of them dies."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+
+from everybyte.web import work
+from everybyte.web.work import Reply, error_reply
+
+BUSY = "the server has as much to do as it takes; ask again in a second"
+DIED = "the process that was answering has died; ask again in a second"
+
+
+class Pool:
+    """`workers` processes and at most `queue` requests that wait for one."""
+
+    def __init__(self, workers: int, queue: int, time_limit_s: float) -> None:
+        self.workers, self.queue, self.time_limit_s = workers, queue, time_limit_s
+        self.inside = 0
+        """Requests that are being answered or wait."""
+        self.deaths = 0
+        """How often the processes had to be started anew."""
+        self._context = multiprocessing.get_context("spawn")  # alike on all systems, and no copy of the server's threads and sockets
+        self._executor, self._end = self._start()
+
+    async def warm(self) -> None:
+        """Starts the processes and waits until the first is ready."""
+        loop = asyncio.get_running_loop()
+        starting = [loop.run_in_executor(self._executor, work.ready) for _ in range(self.workers)]
+        await asyncio.wait(starting, return_when=asyncio.FIRST_COMPLETED)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next request is refused."""
+        return self.inside >= self.workers + self.queue
+
+    async def answer(self, task: str, body: bytes, seconds: float | None = None) -> Reply:
+        """The reply of a worker; 503 where the queue is full or the worker dies."""
+        if self.is_full:
+            return error_reply(503, "", "", BUSY)
+        self.inside += 1
+        executor = self._executor
+        try:
+            return await asyncio.get_running_loop().run_in_executor(executor, work.work, task, body, seconds)
+        except BrokenProcessPool:
+            self._renew(executor)
+            return error_reply(503, "", "", DIED)
+        finally:
+            self.inside -= 1
+
+    def close(self) -> None:
+        """Ends all processes, whatever they are doing."""
+        self._end.close()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _start(self) -> tuple[ProcessPoolExecutor, multiprocessing.connection.Connection]:
+        """Fresh processes, and the end of a pipe that keeps them alive while it is open. The first request starts them."""
+        theirs, ours = self._context.Pipe(duplex=False)
+        executor = ProcessPoolExecutor(self.workers, mp_context=self._context, initializer=work.start, initargs=(theirs, self.time_limit_s))
+        return executor, ours
+
+    def _renew(self, broken: ProcessPoolExecutor) -> None:
+        """Starts anew, once for all requests that the same death took along."""
+        if broken is not self._executor:
+            return
+        self.deaths += 1
+        self.close()
+        self._executor, self._end = self._start()

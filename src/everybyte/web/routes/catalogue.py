@@ -1,0 +1,82 @@
+"""What is known beforehand: models, devices, formulas, settings. It is small and in memory, so no worker is asked."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Response, get
+from litestar.params import Parameter
+
+from everybyte.catalog.gpus import all_gpus
+from everybyte.catalog.models import ModelRow, all_models, model_config
+from everybyte.catalog.search import matches
+from everybyte.job.described import settings as all_settings
+from everybyte.report.as_json import formula_object
+from everybyte.report.tex import tex
+from everybyte.textbook import FORMULAS
+from everybyte.textbook.formula import Formula
+from everybyte.web.forms import FormulasAnswer, FormulaShown, GpusAnswer, ModelsAnswer, ModelShown, SettingsAnswer
+from everybyte.web.work import JSON
+
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
+CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length")
+
+Query = Annotated[str, Parameter(query="q", max_length=200)]
+
+
+@get("/api/models", name="models", sync_to_thread=False)
+def models(q: Query = "", limit: Annotated[int, Parameter(query="limit", ge=0, le=10_000)] = 20) -> Response[bytes]:
+    """Models of the catalogue that match all words."""
+    found = matches(all_models(), q.split(), lambda row: (row.name, row.model_type, row.architecture))
+    return _json(ModelsAnswer(models=tuple(_model(row.name) for row in found[:limit]), found=len(found)))
+
+
+@get("/api/gpus", name="gpus", sync_to_thread=False)
+def gpus(q: Query = "") -> Response[bytes]:
+    """Devices of the catalogue that match all words."""
+    found = matches(all_gpus(), q.split(), lambda gpu: (gpu.name, *gpu.aliases, gpu.vendor, gpu.segment))
+    return _json(GpusAnswer(gpus=tuple(gpu._asdict() for gpu in found)))
+
+
+@get("/api/formulas", name="formulas", sync_to_thread=False)
+def formulas(q: Query = "") -> Response[bytes]:
+    """Equations of the book that match all words."""
+    found = matches(FORMULAS, q.split(), lambda entry: (entry.name, entry.chapter, entry.summary, str(entry.citation)))
+    return _json(FormulasAnswer(formulas=tuple(_formula(entry) for entry in found)))
+
+
+@get("/api/settings", name="settings", sync_to_thread=False)
+def settings() -> Response[bytes]:
+    """All settings of a job."""
+    return _json(SettingsAnswer(settings=all_settings()))
+
+
+@cache
+def _model(name: str) -> ModelShown:
+    row = next(row for row in all_models() if row.name == name)
+    return ModelShown(params=row.params_meta or row.params_published, **{**row._asdict(), **_sizes(row)})
+
+
+def _sizes(row: ModelRow) -> dict[str, int | None]:
+    """What the config says of layers, hidden size and context; of a model with several parts its text part."""
+    config = model_config(row.name)
+    parts = [config, *(part for key in ("text_config", "llm_config", "language_config") if isinstance(part := config.get(key), dict))]
+
+    def first(keys: tuple[str, ...]) -> int | None:
+        return next((part[key] for part in parts for key in keys if isinstance(part.get(key), int)), None)
+
+    return {"layers": first(LAYERS), "hidden": first(HIDDEN), "context": first(CONTEXT)}
+
+
+def _formula(entry: Formula) -> FormulaShown:
+    return FormulaShown(tex=tex(entry.text), **formula_object(entry, {}, None))
+
+
+def _json(answer: Any) -> Response[bytes]:
+    return Response(msgspec.json.encode(answer), media_type=JSON)
+
+
+CATALOGUE = [models, gpus, formulas, settings]

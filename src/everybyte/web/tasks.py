@@ -1,0 +1,227 @@
+"""The answers themselves: one function a route, from the bytes of a request to the bytes of an answer. They run in worker processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import msgspec
+
+from everybyte.basics.errors import BadInput, EverybyteError, MissingExtra
+from everybyte.job import Job, job_to_text, read_job
+from everybyte.job.fault import find_fault
+from everybyte.job.json_text import load as load_json
+from everybyte.job.plain import join
+from everybyte.ledger.answer import Answer
+from everybyte.report import as_json
+from everybyte.report.find import find_entries, find_rank, find_setting
+from everybyte.report.tex import tex, tex_numbers
+from everybyte.web.forms import PICTURES, ChartsAsked, CompareAsked, ExplainAsked, FitAsked, JobAsked, ReportAsked, Spec
+from everybyte.web.work import HTML, Reply
+
+Form = TypeVar("Form", bound=msgspec.Struct)
+BODY = "request"
+"""What messages call the body of a request."""
+
+
+def estimate(body: bytes) -> bytes:
+    """What `everybyte estimate --json` prints for the job."""
+    return _line(as_json.answer_object(_answer(read_job(_mapping(body)))))
+
+
+def explain(body: bytes) -> bytes:
+    """What `everybyte explain --json` prints, with the formulas as TeX."""
+    asked = read(body, ExplainAsked)
+    answer = _answer(read_job(asked.job))
+    rank = find_rank(answer, asked.rank, "rank")
+    setting = find_setting(answer, asked.entry) if asked.entry else None
+    entries = rank.ledger if asked.entry is None else () if setting else find_entries(rank, asked.entry)
+    found = as_json.explanation_object(answer, rank, entries, setting)
+    for row, entry in zip(found.get("rows", ()), entries, strict=True):
+        row["tex"], row["tex_numbers"] = tex(entry.formula), tex_numbers(entry.formula, entry.symbols)
+    return _line(found)
+
+
+def fit(body: bytes) -> bytes:
+    """What `everybyte fit --json` prints."""
+    from everybyte.plan.formats import KEYS, fit_format
+    from everybyte.plan.keys import SHARE, resolve_key
+
+    asked = read(body, FitAsked)
+    job = read_job(asked.job)
+    try:
+        if asked.grow in KEYS:
+            return _line(as_json.format_object(job.name, fit_format(job)))
+        if resolve_key(job, asked.grow.removeprefix("-")) == SHARE:
+            from everybyte.plan.share import feasible
+
+            return _line(as_json.share_object(job.name, feasible(job)))
+        from everybyte.plan.fit import fit as grow
+
+        return _line(as_json.fit_object(job.name, grow(job, asked.grow)))
+    except BadInput as error:
+        raise _renamed(error, "--grow", "grow") from None
+
+
+def compare(body: bytes) -> bytes:
+    """What differs between the ranks that need most of two jobs, the settings that differ, and the verdicts on both."""
+    from everybyte.report.differences import differences
+
+    asked = read(body, CompareAsked)
+    here, there = _answer(read_job(asked.job)), _against(asked.against)
+    found = as_json.differences_object(here.worst, there.worst, differences(here.worst, there.worst))
+    return _line({**found, "settings": list(_changed(here.job, there.job)), "verdicts": [_verdict(here), _verdict(there)]})
+
+
+def charts(body: bytes) -> bytes:
+    """Pictures of a job as Vega-Lite specifications."""
+    try:
+        from everybyte.report import charts as draw  # type: ignore[attr-defined,unused-ignore]
+    except ImportError:
+        raise MissingExtra("drawing", "charts") from None
+    asked = read(body, ChartsAsked)
+    job = read_job(asked.job)
+    answer = _answer(job)
+    rank = asked.rank and find_rank(answer, asked.rank, "rank").label
+    found: dict[str, Spec] = {}
+    for name in asked.pictures if asked.pictures is not None else PICTURES:
+        if name == "ranks":
+            found[name] = draw.ranks(answer, theme=asked.theme)
+        elif name != "card" or answer.hardware is not None:
+            found[name] = getattr(draw, name)(answer, rank=rank, theme=asked.theme)
+    if asked.knob is not None:
+        from everybyte.plan.sweep import sweep
+
+        try:
+            found["knob"] = draw.knob(sweep(job, asked.knob), theme=asked.theme)
+        except BadInput as error:
+            raise _renamed(error, "--grow", "knob") from None
+    return _line({"pictures": found})
+
+
+def report(body: bytes) -> Reply:
+    """The offline report: one HTML file."""
+    try:
+        from everybyte.report.html import report as write
+    except ImportError:
+        raise MissingExtra("the report", "charts") from None
+    return Reply(200, write(_answer(read_job(read(body, ReportAsked).job))).encode(), HTML)
+
+
+def job_text(body: bytes) -> bytes:
+    """The job file as `--save` writes it."""
+    asked = read(body, JobAsked)
+    return _line({"text": job_to_text(read_job(asked.job), f".{asked.format}")})
+
+
+def truth(body: bytes) -> bytes:
+    """What `everybyte truth --json` prints for the groups whose whole name matches the regular expression in `body`."""
+    import re
+
+    from everybyte.measure.accuracy import summarise, summary_of
+    from everybyte.measure.truth import load_records
+
+    pattern = body.decode()
+    try:
+        wanted = re.compile(pattern)
+    except re.error as error:
+        raise BadInput("group", f"{pattern[:80]!r} is not a regular expression: {error}") from None
+    found = [c for record in load_records() if wanted.fullmatch(record["group"]) for c in _compared(msgspec.json.encode(record))]
+    if not found:
+        raise BadInput("group", f"no group of records matches {pattern[:80]!r}")
+    return _line(as_json.truth_object(summarise(found), summary_of("all", "", found), None, []))
+
+
+def read_files(body: bytes) -> bytes:
+    """What dropped files say."""
+    from everybyte.web.dropped import read_dropped
+
+    return read_dropped(body)
+
+
+TASKS: dict[str, Callable[[bytes], bytes | Reply]] = {
+    "estimate": estimate, "explain": explain, "fit": fit, "compare": compare, "charts": charts, "report": report, "job": job_text, "truth": truth,
+    "read": read_files,
+}  # fmt: skip
+
+
+def read(body: bytes, form: type[Form]) -> Form:
+    """The body of a request as a form. Raises BadInput with the key path."""
+    raw = _mapping(body)
+    try:
+        return msgspec.convert(raw, form)
+    except msgspec.ValidationError as error:
+        raise find_fault(raw, form) or BadInput(BODY, str(error)) from None
+
+
+def _mapping(body: bytes) -> dict[str, Any]:
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise BadInput(BODY, f"is not UTF-8 text: byte {error.start} is {body[error.start]:#04x}") from None
+    raw = load_json(text, BODY)
+    if not isinstance(raw, dict):
+        raise BadInput(BODY, "is not a JSON object {...}")
+    return raw
+
+
+def _answer(job: Job) -> Answer:
+    from everybyte.conductor import estimate as answer
+
+    return answer(job)
+
+
+def _against(raw: dict[str, Any]) -> Answer:
+    """The answer to the second of two jobs; a fault is told as one of it."""
+    try:
+        return _answer(read_job(raw))
+    except BadInput as error:
+        raise type(error)(f"against.{error.path}".rstrip("."), error.message) from None
+
+
+def _verdict(answer: Answer) -> dict[str, Any]:
+    kept = ("name", "model", "hardware", "fits", "headroom", "figures", "range", "warnings")
+    return {key: getattr(answer, key) for key in kept}
+
+
+def _changed(here: dict[str, Any], there: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The settings that are not the same in both."""
+    left, right = dict(_leaves("", here)), dict(_leaves("", there))
+    for key in dict.fromkeys([*left, *right]):
+        if left.get(key) != right.get(key):
+            yield {"key": key, "here": left.get(key), "there": right.get(key)}
+
+
+def _leaves(path: str, value: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, below in value.items():
+        if isinstance(below, dict):
+            yield from _leaves(join(path, key), below)
+        else:
+            yield join(path, key), below
+
+
+@lru_cache(maxsize=4096)
+def _compared(record: bytes) -> list[Any]:
+    """The figures of one measured run, predicted and measured. All records take half a minute, so each is answered once."""
+    from everybyte.measure.accuracy import Wanted, compare
+
+    return compare(msgspec.json.decode(record), Wanted(lambda _: True, lambda _: True), _predict)
+
+
+def _predict(job: dict[str, Any]) -> Answer:
+    try:
+        return _answer(read_job(job))
+    except EverybyteError:
+        raise
+    except Exception as fault:
+        raise EverybyteError(f"a fault of everybyte itself: {type(fault).__name__}") from fault
+
+
+def _renamed(error: BadInput, option: str, key: str) -> BadInput:
+    """An error at a command's option, told as one at a key of the request."""
+    return type(error)(key, error.message) if error.path == option else error
+
+
+def _line(thing: object) -> bytes:
+    return msgspec.json.encode(thing)
