@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect as source
 from functools import cache
+from types import ModuleType
 from typing import Literal
 
 import msgspec
@@ -127,9 +128,9 @@ def alternatives(kind: inspect.Type) -> list[inspect.Type]:
 
 
 @cache
-def field_docs() -> dict[str, dict[str, str]]:
-    """The docstring under each field of the job's structs, by class and field."""
-    tree = ast.parse(source.getsource(job_form))
+def field_docs(module: ModuleType = job_form) -> dict[str, dict[str, str]]:
+    """The docstring under each field of the module's classes, those of the job's structs if none is named, by class and field."""
+    tree = ast.parse(source.getsource(module))
     found: dict[str, dict[str, str]] = {}
     for cls in (node for node in tree.body if isinstance(node, ast.ClassDef)):
         found[cls.name] = {}
