@@ -77,7 +77,7 @@ class _Trials:
             answer = self.estimate(with_value(self.job, self.path, value))
         except BadInput as refused:
             return _Trial(value, False, None, refused)
-        return _Trial(value, bool(answer.fits) and _held(answer, self.path, value), answer, None)
+        return _Trial(value, works(answer, self.path, value), answer, None)
 
     def next_failure(self, value: int, step: int) -> _Trial:
         """The first tried value above that needs too much; the neighbour where each is refused for another reason."""
@@ -89,9 +89,11 @@ class _Trials:
         return tuple(sorted(v for v, trial in self.done.items() if low < v < high and not trial.fits and trial.refused is None))
 
 
-def _held(answer: Answer, path: str, sequences: int) -> bool:
-    """Whether the cache holds so many sequences of the full context at once. An engine starts anyway and lets requests wait."""
-    return path != SEQUENCES or answer.figures.get("kv.concurrency", sequences) >= sequences
+def works(answer: Answer, path: str, value: int) -> bool:
+    """Whether the answer for one value of a setting counts as fitting. Of sequences the cache must hold so many of the full context at once: an engine
+    starts anyway and lets requests wait."""
+    held = path != SEQUENCES or answer.figures.get("kv.concurrency", value) >= value
+    return bool(answer.fits) and held
 
 
 def fit(job: Job, key: str, estimate: Callable[[Job], Answer] | None = None) -> FitResult:

@@ -11,7 +11,7 @@ from everybyte.job import Job
 from everybyte.ledger.answer import Answer
 from everybyte.ledger.entry import Category
 from everybyte.ledger.held import held
-from everybyte.plan.fit import fit, why_not
+from everybyte.plan.fit import fit, why_not, works
 from everybyte.plan.keys import GPUS, gpu_step, resolve_key, value_of, with_value
 
 OCTAVES = 7
@@ -124,4 +124,4 @@ def _point(job: Job, path: str, value: int, estimate: Callable[[Job], Answer]) -
     worst = answer.worst
     needed = answer.hardware.capacity - answer.headroom if answer.hardware and answer.headroom is not None else None
     parts = held(worst, needed)
-    return Point(value=value, fits=bool(answer.fits), needed=sum(parts.values()), parts=parts, why=why_not(answer))
+    return Point(value=value, fits=works(answer, path, value), needed=sum(parts.values()), parts=parts, why=why_not(answer))

@@ -73,6 +73,12 @@ def ink_on(colour: str) -> str:
     return "#ffffff" if contrast(colour, "#ffffff") >= contrast(colour, "#10131a") else "#10131a"
 
 
+def mixed(colour: str, other: str, share: float) -> str:
+    """`share` of a colour and the rest of another."""
+    both = ((int(colour[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(share * a + (1 - share) * b):02x}" for a, b in both)
+
+
 def contrast(a: str, b: str) -> float:
     """The contrast of two colours as WCAG 2 counts it, 1 to 21."""
     high, low = sorted((_luminance(a), _luminance(b)), reverse=True)

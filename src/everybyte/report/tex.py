@@ -83,11 +83,11 @@ class _Reader:
             return "-" + self.product()
         out, last = "", self.power()
         while self.peek() in _TIGHT:
-            token = self.take()
-            if token == "/":
+            sign = self.take()
+            if sign == "/":
                 last = rf"\frac{{{_without_brackets(last)}}}{{{_without_brackets(self.power())}}}"
             else:
-                out += f"{last} {_OPERATORS[token]} "
+                out += f"{last} {_OPERATORS[sign]} "
                 last = self.power()
         return out + last
 
@@ -99,17 +99,17 @@ class _Reader:
         return f"{{{base}}}^{{{_without_brackets(self.power())}}}"
 
     def atom(self) -> str:
-        token = self.take()
-        if token == "(":
+        word = self.take()
+        if word == "(":
             return _in_brackets(self.inside())
-        if token[0].isdigit():
-            return _number(token)
-        if not (token[0].isalpha() or token[0] == "_"):
+        if word[0].isdigit():
+            return _number(word)
+        if not (word[0].isalpha() or word[0] == "_"):
             raise _NoFormulaError
-        if self.peek() == "(" and token not in self.symbols:
-            return self.call(token)
-        value = self.symbols.get(token)
-        return _word(token) if value is None else _number(str(value)) if value >= 0 else _in_brackets("-" + _number(str(-value)))
+        if self.peek() == "(" and word not in self.symbols:
+            return self.call(word)
+        value = self.symbols.get(word)
+        return _word(word) if value is None else _number(str(value)) if value >= 0 else _in_brackets("-" + _number(str(-value)))
 
     def call(self, name: str) -> str:
         self.take("(")

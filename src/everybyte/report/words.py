@@ -58,7 +58,7 @@ def amount(n: int, unit: str = "GiB", digits: int = 2) -> str:
 def short_size(n: int, unit: str = "GiB", digits: int = 1) -> str:
     """`21.4 GiB`; a small size in MiB, so that it does not become nothing."""
     if unit == "GiB" and abs(n) < UNITS["GiB"] // 10:
-        return f"{n / UNITS['MiB']:,.{digits - 1}f} MiB"
+        return f"{amount(n, 'MiB', digits - 1)} MiB"
     return f"{amount(n, unit, digits)} {unit}"
 
 
@@ -78,3 +78,8 @@ def spoken(name: str) -> str:
 def category_label(category: Category) -> str:
     """A category in the words of a picture."""
     return CATEGORY_LABEL.get(category, spoken(category))
+
+
+def capital(text: str) -> str:
+    """The text as the beginning of a sentence."""
+    return text[:1].upper() + text[1:]

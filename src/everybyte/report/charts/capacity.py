@@ -1,31 +1,40 @@
-"""The line at what the device holds."""
+"""The line at what the device holds. Its label is an axis of its own beside the drawing, so that it meets neither bars nor other labels."""
 
 from __future__ import annotations
 
-from everybyte.report.charts.spec import SMALL, WIDTH, Spec, gib
-from everybyte.report.palette import BACKGROUND, CAPACITY, Theme
+from everybyte.report.charts.spec import SMALL, Spec, gib
+from everybyte.report.palette import CAPACITY, Theme
 from everybyte.report.words import short_size
 
-
-def across(capacity: int, theme: Theme) -> list[Spec]:
-    """A level line through a picture whose sizes go upwards, its label at the right end above it."""
-    data = {"values": [{"at": gib(capacity), "words": f"capacity {short_size(capacity)}"}]}
-    y: Spec = {"field": "at", "type": "quantitative"}
-    line = {"data": data, "mark": {"type": "rule", "color": CAPACITY.on(theme), "strokeWidth": 1.5, "strokeDash": [6, 4]}, "encoding": {"y": y}}
-    return [line, *_words(data, {"x": {"value": WIDTH}, "y": y}, {"align": "right", "dy": -8, "dx": -2}, theme)]
+WORD = "capacity"
 
 
-def upright(capacity: int, theme: Theme) -> list[Spec]:
-    """An upright line through a picture whose sizes go to the right, its label above the drawing."""
-    data = {"values": [{"at": gib(capacity), "words": f"capacity {short_size(capacity)}"}]}
-    x: Spec = {"field": "at", "type": "quantitative"}
-    line = {"data": data, "mark": {"type": "rule", "color": CAPACITY.on(theme), "strokeWidth": 1.5, "strokeDash": [6, 4]}, "encoding": {"x": x}}
-    return [line, *_words(data, {"x": x, "y": {"value": 0}}, {"align": "right", "dy": -7, "dx": 2}, theme)]
+def across(capacity: int, theme: Theme) -> Spec:
+    """A level line through a picture whose sizes go upwards, its label at the right. Its layer's axis must be independent (`APART`)."""
+    axis = {**_axis(capacity, theme), "orient": "right", "labelExpr": f"['{WORD}', '{short_size(capacity)}']", "labelAlign": "left"}
+    return _line(capacity, theme, {"y": {"field": "at", "type": "quantitative", "axis": axis}})
 
 
-def _words(data: Spec, place: Spec, mark: Spec, theme: Theme) -> list[Spec]:
-    """The label with a rim of the background, so that it is read over anything."""
-    common = {"type": "text", "fontWeight": 600, "fontSize": SMALL, **mark}
-    encoding = {**place, "text": {"field": "words"}}
-    rim = {"data": data, "mark": {**common, "color": BACKGROUND.on(theme), "stroke": BACKGROUND.on(theme), "strokeWidth": 4}, "encoding": encoding}
-    return [rim, {"data": data, "mark": {**common, "color": CAPACITY.on(theme)}, "encoding": encoding}]
+def upright(capacity: int, theme: Theme) -> Spec:
+    """An upright line through a picture whose sizes go to the right, its label above it."""
+    axis = {**_axis(capacity, theme), "orient": "top", "labelExpr": f"'{WORD} {short_size(capacity)}'", "labelAlign": "right", "labelOffset": 4}
+    return _line(capacity, theme, {"x": {"field": "at", "type": "quantitative", "axis": axis}})
+
+
+APART: Spec = {"axis": {"x": "independent", "y": "independent"}}
+"""How the layers of a picture with a line share: one scale, but an axis each. Layers without an axis of their own say so with None."""
+
+
+def _axis(capacity: int, theme: Theme) -> Spec:
+    return {
+        "values": [gib(capacity)], "title": None, "grid": False, "ticks": False, "domain": False, "labelColor": CAPACITY.on(theme), "labelFontWeight": 600,
+        "labelFontSize": SMALL, "labelOverlap": False, "labelBound": False, "labelFlush": False, "labelPadding": 5,
+    }  # fmt: skip
+
+
+def _line(capacity: int, theme: Theme, encoding: Spec) -> Spec:
+    return {
+        "data": {"values": [{"at": gib(capacity)}]},
+        "mark": {"type": "rule", "color": CAPACITY.on(theme), "strokeWidth": 1.5, "strokeDash": [6, 4]},
+        "encoding": encoding,
+    }

@@ -6,10 +6,10 @@ from everybyte.basics.units import GiB
 from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.ledger.entry import Category
 from everybyte.ledger.held import held
-from everybyte.report.charts.spec import SMALL, WIDTH, Row, Spec, colours, exact, gib, in_stack_order, picture, size_axis, tooltip
+from everybyte.report.charts.spec import RIM, SMALL, WIDTH, Row, Spec, colours, exact, gib, in_stack_order, picture, rim, size_axis, tooltip
 from everybyte.report.palette import BACKGROUND, BAD, CAPACITY, FAINT_TEXT, FREE, LINE, Theme
 from everybyte.report.sums import outcome, rank_needs
-from everybyte.report.words import category_label, short_size, spoken
+from everybyte.report.words import capital, category_label, short_size, spoken
 
 HEIGHT = 46
 """Points of the bar."""
@@ -35,7 +35,7 @@ def card(answer: Answer, rank: RankAnswer | None = None, theme: Theme = "light")
         layers = [*_room(needed, capacity, theme), *layers, *_limit(needed, capacity, end, theme)]
     return picture(
         {"width": WIDTH, "height": HEIGHT + LABEL_ROOM, "layer": layers},
-        title=outcome(answer, rank),
+        title=capital(outcome(answer, rank)),
         subtitle=_subtitle(answer, rank),
         description=_description(answer, rank),
         theme=theme,
@@ -46,6 +46,7 @@ def rows(answer: Answer, rank: RankAnswer) -> list[Row]:
     """The segments from left to right."""
     needed = rank_needs(answer, rank)
     parts = held(rank, needed)
+    end = max(needed, answer.hardware.capacity if answer.hardware else 0, 1)
     out, start = [], 0
     for category in in_stack_order(parts):
         size = parts[category]
@@ -53,7 +54,7 @@ def rows(answer: Answer, rank: RankAnswer) -> list[Row]:
         share = f"{100 * size / needed:.1f} %" if needed else ""
         out.append({
             "category": label, "from": gib(start), "to": gib(start + size), "bytes": size, "size": exact(size), "share": share,
-            "place": category_label(category),
+            "place": category_label(category), "rim": rim(WIDTH * size / end),
         })  # fmt: skip
         start += size
     return out
@@ -62,8 +63,9 @@ def rows(answer: Answer, rank: RankAnswer) -> list[Row]:
 def _bar(data: list[Row], labels: dict[Category, str], end: int, theme: Theme) -> Spec:
     return {
         "data": {"values": data},
-        "mark": {"type": "rect", "stroke": BACKGROUND.on(theme), "strokeWidth": 1},
+        "mark": {"type": "rect", "stroke": BACKGROUND.on(theme)},
         "encoding": {
+            "strokeWidth": RIM,
             "x": {"field": "from", "type": "quantitative", "scale": {"domain": [0, end / GiB], "nice": False}, "axis": size_axis(grid=False)},
             "x2": {"field": "to"},
             "y": {"value": LABEL_ROOM},

@@ -9,9 +9,9 @@ from everybyte.basics.units import GiB
 from everybyte.ledger.entry import Category
 from everybyte.plan.keys import GPUS
 from everybyte.plan.sweep import Point, Sweep
-from everybyte.report.charts.capacity import across
-from everybyte.report.charts.spec import SMALL, WIDTH, Row, Spec, colours, exact, gib, in_stack_order, picture, plain_labels, size_axis, tooltip
-from everybyte.report.palette import BACKGROUND, FAINT_TEXT, GOOD, TEXT, Theme
+from everybyte.report.charts.capacity import APART, across
+from everybyte.report.charts.spec import RIM, SMALL, WIDTH, Row, Spec, colours, exact, gib, in_stack_order, picture, plain_labels, rim, size_axis, tooltip
+from everybyte.report.palette import BACKGROUND, FAINT_TEXT, GOOD, Theme
 from everybyte.report.words import category_label, short_size, spoken
 
 HEIGHT = 260
@@ -27,7 +27,6 @@ def knob(sweep: Sweep, theme: Theme = "light") -> Spec:
     their place empty, with a cross.
     """
     edges = _edges(sweep)
-    data = rows(sweep)
     top = max(*(point.needed or 0 for point in sweep.points), sweep.capacity or 0, 1)
     ceiling = min(top, 2 * sweep.capacity) if sweep.capacity else top
     found = in_stack_order({category for point in sweep.points for category in point.parts})
@@ -36,17 +35,16 @@ def knob(sweep: Sweep, theme: Theme = "light") -> Spec:
         "scale": {"type": _scale(sweep), "domain": [edges[0], edges[-1]], "nice": False, **({"base": 2} if _scale(sweep) == "log" else {})},
         "axis": {"values": _ticks(sweep), "format": ",d", "grid": False, "labelOverlap": "greedy", "labelSeparation": 8},
     }  # fmt: skip
-    layers = [_columns(data, found, ceiling, x, theme), *_refused(sweep, theme)]
+    layers = [_columns(rows(sweep, ceiling), found, ceiling, x, theme), *_refused(sweep, theme)]
     if sweep.capacity is not None:
-        layers += across(sweep.capacity, theme)
-    layers += _mark(sweep, ceiling, theme)
-    return picture(
-        {"width": WIDTH, "height": HEIGHT, "layer": layers}, title=_title(sweep), subtitle=_subtitle(sweep), description=_description(sweep), theme=theme
-    )
+        layers.append(across(sweep.capacity, theme))
+    layers += _mark(sweep, theme)
+    body: Spec = {"width": WIDTH, "height": HEIGHT, "layer": layers, "resolve": APART}
+    return picture(body, title=_title(sweep), subtitle=_subtitle(sweep), description=_description(sweep), theme=theme)
 
 
-def rows(sweep: Sweep) -> list[Row]:
-    """A row for each value and category."""
+def rows(sweep: Sweep, ceiling: int = 1) -> list[Row]:
+    """A row for each value and category; `ceiling` bytes are as high as the drawing."""
     edges = _edges(sweep)
     out = []
     for index, point in enumerate(sweep.points):
@@ -56,7 +54,7 @@ def rows(sweep: Sweep) -> list[Row]:
             out.append({
                 "value": point.value, "left": edges[index], "right": edges[index + 1], "category": category_label(category), "from": gib(start),
                 "to": gib(start + size), "bytes": size, "size": exact(size), "whole": exact(point.needed or 0), "fits": point.fits,
-                "verdict": _verdict(point, sweep),
+                "verdict": _verdict(point, sweep), "rim": min(0.6, rim(HEIGHT * size / ceiling)),
             })  # fmt: skip
             start += size
     return out
@@ -99,12 +97,13 @@ def _ticks(sweep: Sweep) -> list[int]:
 def _columns(data: list[Row], found: list[Category], ceiling: int, x: Spec, theme: Theme) -> Spec:
     return {
         "data": {"values": data},
-        "mark": {"type": "rect", "stroke": BACKGROUND.on(theme), "strokeWidth": 1, "clip": True},
+        "mark": {"type": "rect", "stroke": BACKGROUND.on(theme), "clip": True},
         "encoding": {
+            "strokeWidth": RIM,
             "x": x,
             "x2": {"field": "right"},
             "y": {
-                "field": "from", "type": "quantitative", "scale": {"domain": [0, 1.15 * ceiling / GiB], "nice": False},
+                "field": "from", "type": "quantitative", "scale": {"domain": [0, 1.08 * ceiling / GiB], "nice": False},
                 "axis": size_axis(domain=False, ticks=False),
             },
             "y2": {"field": "to"},
@@ -123,32 +122,33 @@ def _refused(sweep: Sweep, theme: Theme) -> list[Spec]:
         "data": {"values": values},
         "mark": {"type": "text", "text": "×", "fontSize": 14, "color": FAINT_TEXT.on(theme), "dy": -8},
         "encoding": {
-            "x": {"field": "value", "type": "quantitative"}, "y": {"value": HEIGHT}, "tooltip": tooltip(("value", "value"), ("why", "refused")),
+            "x": {"field": "value", "type": "quantitative", "axis": None}, "y": {"value": "height"}, "tooltip": tooltip(("value", "value"), ("why", "refused")),
         },
     }]  # fmt: skip
 
 
-def _mark(sweep: Sweep, ceiling: int, theme: Theme) -> list[Spec]:
-    """The column of the last value that fits: a triangle and its value above it."""
-    point = next((point for point in sweep.points if point.value == sweep.last), None)
-    if point is None:
+def _mark(sweep: Sweep, theme: Theme) -> list[Spec]:
+    """A line behind the column of the last value that fits, its words above the drawing."""
+    index = next((i for i, point in enumerate(sweep.points) if point.value == sweep.last), None)
+    if index is None:
         return []
     edges = _edges(sweep)
-    words = f"largest that fits: {point.value:,}"
-    data = {"values": [{"value": point.value, "gib": gib(point.needed or 0), "words": words, "size": exact(point.needed or 0)}]}
-    position = point.value / edges[-1] if _scale(sweep) == "linear" else 0.7
-    align = "right" if position > 0.5 else "left"
-    x: Spec = {"field": "value", "type": "quantitative"}
-    y: Spec = {"field": "gib", "type": "quantitative"}
-    triangle = {
+    point = sweep.points[index]
+    words = f"fits up to {point.value:,}"
+    data = {"values": [{"edge": edges[index + 1], "words": words, "size": exact(point.needed or 0)}]}
+    x: Spec = {"field": "edge", "type": "quantitative", "axis": None}
+    details = tooltip(("words", "setting"), ("size", "needs"))
+    line = {"data": data, "mark": {"type": "rule", "color": GOOD.on(theme), "strokeWidth": 2}, "encoding": {"x": x, "tooltip": details}}
+    late = index + 1 > len(sweep.points) / 2
+    text = {
         "data": data,
-        "mark": {"type": "point", "shape": "triangle-down", "filled": True, "size": 90, "color": GOOD.on(theme), "opacity": 1, "yOffset": -8},
-        "encoding": {"x": x, "y": y, "tooltip": tooltip(("words", "last value"), ("size", "needs"))},
-    }
-    common = {"type": "text", "align": align, "dx": -9 if align == "right" else 9, "dy": -11, "fontWeight": 700, "fontSize": SMALL}
-    rim = {"mark": {**common, "color": BACKGROUND.on(theme), "stroke": BACKGROUND.on(theme), "strokeWidth": 4}}
-    text = {"mark": {**common, "color": TEXT.on(theme)}}
-    return [triangle, *({"data": data, "encoding": {"x": x, "y": y, "text": {"field": "words"}}, **one} for one in (rim, text))]
+        "mark": {
+            "type": "text", "align": "right" if late else "left", "dx": 1 if late else -1, "dy": -8, "fontWeight": 700, "fontSize": SMALL,
+            "color": GOOD.on(theme),
+        },
+        "encoding": {"x": x, "y": {"value": 0}, "text": {"field": "words"}, "tooltip": details},
+    }  # fmt: skip
+    return [line, text]
 
 
 def _title(sweep: Sweep) -> str:
@@ -156,8 +156,8 @@ def _title(sweep: Sweep) -> str:
     if sweep.capacity is None:
         return f"Memory against {key}"
     if sweep.unlimited:
-        return f"Every {key} that was tried fits"
-    return f"No {key} fits" if sweep.last is None else f"{key} up to {sweep.last:,} fits"
+        return f"Memory against {key}: every value that was tried fits"
+    return f"Memory against {key}: " + ("no value fits" if sweep.last is None else f"the largest that fits is {sweep.last:,}")
 
 
 def _subtitle(sweep: Sweep) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from everybyte.basics.units import GiB
 from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.ledger.entry import OUTSIDE_ALLOCATOR, Category, Phase
-from everybyte.report.charts.capacity import across
-from everybyte.report.charts.spec import WIDTH, Row, Spec, colours, exact, gib, in_stack_order, picture, plain_labels, size_axis, tooltip
+from everybyte.report.charts.capacity import APART, across
+from everybyte.report.charts.spec import RIM, WIDTH, Row, Spec, colours, exact, gib, halo, in_stack_order, picture, plain_labels, rim, size_axis, tooltip
 from everybyte.report.palette import BACKGROUND, FAINT_TEXT, TEXT, Theme
 from everybyte.report.words import category_label, short_size, spoken
 
 HEIGHT = 260
+ROOM = 1.16
+"""The drawing is so much higher than what it shows, for the label of the peak."""
 
 
 def phases(answer: Answer, rank: RankAnswer | None = None, theme: Theme = "light") -> Spec:
@@ -20,28 +22,25 @@ def phases(answer: Answer, rank: RankAnswer | None = None, theme: Theme = "light
     the picture of the card.
     """
     rank = rank or answer.worst
-    data = rows(rank)
     totals = _totals(rank)
     capacity = answer.hardware.capacity if answer.hardware else None
     top = max(*(row["bytes"] for row in totals), capacity or 0, 1)
     order = [spoken(phase.name) for phase in rank.phases]
     x: Spec = {"field": "phase", "type": "nominal", "sort": order, "title": None, "axis": {"labelAngle": 0, "ticks": False, "labelLimit": 90, "domain": False}}
     found = in_stack_order({entry.category for entry in rank.ledger if entry.bytes})
-    layers = [_stacks(data, found, top, x, theme), *_labels(totals, x, theme)]
-    if capacity is not None:
-        layers += across(capacity, theme)
+    layers = [_stacks(rows(rank, top), found, top, x, theme), *([across(capacity, theme)] if capacity is not None else []), *_labels(totals, x, theme)]
     peak = max(totals, key=lambda row: int(row["bytes"]))
     return picture(
-        {"width": WIDTH, "height": HEIGHT, "layer": layers},
-        title=f"Over the step: the peak is {peak['short']} in {spoken(rank.peak_phase)}",
+        {"width": WIDTH, "height": HEIGHT, "layer": layers, "resolve": APART},
+        title=f"Phase by phase: the peak is {peak['short']} in {spoken(rank.peak_phase)}",
         subtitle=_subtitle(answer, rank),
         description=_description(answer, rank),
         theme=theme,
     )
 
 
-def rows(rank: RankAnswer) -> list[Row]:
-    """A row for each phase and category that lives in it."""
+def rows(rank: RankAnswer, top: int = 1) -> list[Row]:
+    """A row for each phase and category that lives in it; `top` bytes are as high as the drawing."""
     out = []
     for phase in rank.phases:
         parts = living(rank, phase.name)
@@ -50,7 +49,7 @@ def rows(rank: RankAnswer) -> list[Row]:
             size = parts[category]
             out.append({
                 "phase": spoken(phase.name), "category": category_label(category), "inside": category not in OUTSIDE_ALLOCATOR,
-                "from": gib(start), "to": gib(start + size), "bytes": size, "size": exact(size),
+                "from": gib(start), "to": gib(start + size), "bytes": size, "size": exact(size), "rim": rim(HEIGHT * size / (ROOM * top)),
             })  # fmt: skip
             start += size
     return out
@@ -79,11 +78,12 @@ def _totals(rank: RankAnswer) -> list[Row]:
 def _stacks(data: list[Row], found: list[Category], top: int, x: Spec, theme: Theme) -> Spec:
     return {
         "data": {"values": data},
-        "mark": {"type": "bar", "stroke": BACKGROUND.on(theme), "strokeWidth": 1, "width": {"band": 0.72}},
+        "mark": {"type": "bar", "stroke": BACKGROUND.on(theme), "width": {"band": 0.72}},
         "encoding": {
+            "strokeWidth": RIM,
             "x": x,
             "y": {
-                "field": "from", "type": "quantitative", "scale": {"domain": [0, 1.1 * top / GiB], "nice": False},
+                "field": "from", "type": "quantitative", "scale": {"domain": [0, ROOM * top / GiB], "nice": False},
                 "axis": size_axis(domain=False, ticks=False),
             },
             "y2": {"field": "to"},
@@ -95,24 +95,24 @@ def _stacks(data: list[Row], found: list[Category], top: int, x: Spec, theme: Th
 
 def _labels(totals: list[Row], x: Spec, theme: Theme) -> list[Spec]:
     """The size above each stack; `peak` above the one that counts."""
-    height: Spec = {"field": "gib", "type": "quantitative"}
+    bare: Spec = {**x, "axis": None}
+    height: Spec = {"field": "gib", "type": "quantitative", "axis": None}
+    text: Spec = {"type": "text", "dy": -8}
+    rims = {"data": {"values": totals}, "mark": {**text, **halo(theme)}, "encoding": {"x": bare, "y": height, "text": {"field": "short"}}}
     sizes = {
         "data": {"values": totals},
-        "mark": {"type": "text", "dy": -8},
+        "mark": text,
         "encoding": {
-            "x": x,
+            "x": bare,
             "y": height,
             "text": {"field": "short"},
             "color": {"condition": {"test": "datum.peak", "value": TEXT.on(theme)}, "value": FAINT_TEXT.on(theme)},
             "tooltip": tooltip(("phase", "phase"), ("short", "whole stack"), ("allocated", "allocated")),
         },
     }
-    mark = {
-        "data": {"values": [row for row in totals if row["peak"]]},
-        "mark": {"type": "text", "dy": -22, "fontWeight": 700, "text": "▼ peak"},
-        "encoding": {"x": x, "y": height},
-    }
-    return [sizes, mark]
+    peaks = {"data": {"values": [row for row in totals if row["peak"]]}, "encoding": {"x": bare, "y": height}}
+    words: Spec = {"type": "text", "dy": -22, "fontWeight": 700, "text": "▼ peak"}
+    return [rims, sizes, {**peaks, "mark": {**words, **halo(theme)}}, {**peaks, "mark": words}]
 
 
 def _subtitle(answer: Answer, rank: RankAnswer) -> str:

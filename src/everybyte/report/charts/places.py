@@ -9,17 +9,19 @@ from typing import NamedTuple
 from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.ledger.entry import Category, Entry
 from everybyte.report.charts.phases import living
-from everybyte.report.charts.spec import SMALL, WIDTH, Row, Spec, colours, exact, gib, in_stack_order, picture, plain_labels, tooltip
-from everybyte.report.palette import BACKGROUND, CATEGORY_COLOUR, Theme, ink_on
+from everybyte.report.charts.spec import RIM, SMALL, WIDTH, Row, Spec, exact, gib, in_stack_order, picture, rim, tooltip
+from everybyte.report.palette import BACKGROUND, CATEGORY_COLOUR, Theme, ink_on, mixed
 from everybyte.report.sums import place
 from everybyte.report.words import category_label, short_size, spoken
 
 HEIGHT = 460
-COLUMNS = (0, 180, 370, WIDTH)
+COLUMNS = (0, 200, 365, WIDTH)
 """Where the three levels begin and end, in points."""
+SHARES = (1, 0.88, 0.76)
+"""How much of the category's colour is in the boxes of each level."""
 LINE = 14
 """Points of height that a label needs."""
-LETTER = 6.3
+LETTER = 5.8
 """Points that a letter takes at most on average."""
 
 _NUMBERS = re.compile(r"\.\d+(?:-\d+)?(?=/|$)")
@@ -41,25 +43,24 @@ def places(answer: Answer, rank: RankAnswer | None = None, theme: Theme = "light
     rank = rank or answer.worst
     found = boxes(rank)
     total = sum(living(rank, rank.peak_phase).values())
-    data = [_row(box, total) for box in found]
+    data = [_row(box, total, theme) for box in found]
     scale: Spec = {"type": "linear", "domain": [0, max(gib(total), 1e-9)], "reverse": True, "nice": False, "zero": True}
     y: Spec = {"field": "from", "type": "quantitative", "scale": scale, "axis": None}
-    used = {box.category for box in found}
     rectangles = {
         "data": {"values": data},
-        "mark": {"type": "rect", "stroke": BACKGROUND.on(theme), "strokeWidth": 1},
+        "mark": {"type": "rect", "stroke": BACKGROUND.on(theme)},
         "encoding": {
             "x": {"field": "left", "type": "quantitative", "scale": {"domain": [0, WIDTH], "nice": False}, "axis": None},
             "x2": {"field": "right"},
             "y": y,
             "y2": {"field": "to"},
-            "color": {**colours(plain_labels(used), theme), "legend": None},
-            "opacity": {"field": "level", "type": "ordinal", "scale": {"domain": [0, 1, 2], "range": [1, 0.85, 0.7]}, "legend": None},
+            "color": {"field": "fill", "type": "nominal", "scale": None},
+            "strokeWidth": RIM,
             "tooltip": tooltip(("path", "place"), ("size", "bytes"), ("share", "of the peak")),
         },
     }
     return picture(
-        {"width": WIDTH, "height": HEIGHT, "layer": [rectangles, _labels(data, theme)]},
+        {"width": WIDTH, "height": HEIGHT, "layer": [rectangles, _labels(data)]},
         title=f"Where the {short_size(total)} at the peak are",
         subtitle=_subtitle(answer, rank),
         description=_description(answer, rank, found),
@@ -116,14 +117,15 @@ def _module_of(entry: Entry, siblings: list[Entry]) -> str:
     return rest if len({sibling.id.partition("/")[0] for sibling in siblings}) == 1 else f"{rest}, {group}"
 
 
-def _row(box: Box, total: int) -> Row:
+def _row(box: Box, total: int, theme: Theme) -> Row:
     left, right = COLUMNS[box.level], COLUMNS[box.level + 1]
     height = HEIGHT * box.bytes / total if total else 0
+    fill = mixed(CATEGORY_COLOUR[box.category].on(theme), BACKGROUND.on(theme), SHARES[box.level])
     return {
         "level": box.level, "category": category_label(box.category), "left": left, "right": right, "from": gib(box.start), "to": gib(box.start + box.bytes),
         "path": " › ".join(box.path), "bytes": box.bytes, "size": exact(box.bytes), "share": f"{100 * box.bytes / total:.1f} %" if total else "",
         "label": _label(box, right - left) if height >= LINE else "", "x": left + 7, "middle": gib(box.start + box.bytes / 2),
-        "key": box.category,
+        "fill": fill, "ink": ink_on(fill), "rim": rim(height),
     }  # fmt: skip
 
 
@@ -135,10 +137,9 @@ def _label(box: Box, width: int) -> str:
     return f"{name if len(name) <= room else name[: room - 1] + '…'}  {size}"
 
 
-def _labels(data: list[Row], theme: Theme) -> Spec:
-    shown = [row for row in data if row["label"]]
+def _labels(data: list[Row]) -> Spec:
     return {
-        "data": {"values": [{**row, "ink": _ink(row["key"], theme)} for row in shown]},
+        "data": {"values": [row for row in data if row["label"]]},
         "mark": {"type": "text", "align": "left", "baseline": "middle", "fontSize": SMALL},
         "encoding": {
             "x": {"field": "x", "type": "quantitative"},
@@ -148,11 +149,6 @@ def _labels(data: list[Row], theme: Theme) -> Spec:
             "tooltip": tooltip(("path", "place"), ("size", "bytes"), ("share", "of the peak")),
         },
     }
-
-
-def _ink(category: Category, theme: Theme) -> str:
-    """Black or white, whichever is read better on the category's colour."""
-    return ink_on(CATEGORY_COLOUR[category].on(theme))
 
 
 def _subtitle(answer: Answer, rank: RankAnswer) -> str:

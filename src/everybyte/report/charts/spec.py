@@ -11,8 +11,8 @@ from everybyte.report.palette import BACKGROUND, CATEGORY_COLOUR, FAINT_TEXT, LI
 from everybyte.report.words import category_label, short_size
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
-WIDTH = 640
-"""Points that the drawing takes; with axis labels and padding a picture stays below 800."""
+WIDTH = 590
+"""Points that the drawing takes; with labels on both sides and padding a picture stays below 800."""
 
 FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 SMALL, NORMAL, LARGE = 11, 12, 15
@@ -44,7 +44,7 @@ def _config(theme: Theme) -> Spec:
         "font": FONT,
         "title": {
             "anchor": "start", "frame": "group", "color": text, "fontSize": LARGE, "fontWeight": 600, "subtitleColor": faint, "subtitleFontSize": NORMAL,
-            "subtitlePadding": 5, "offset": 12,
+            "subtitlePadding": 5, "offset": 12, "limit": 700,
         },
         "axis": {
             "labelColor": faint, "titleColor": faint, "labelFontSize": SMALL, "titleFontSize": SMALL, "titleFontWeight": "normal", "gridColor": line,
@@ -81,6 +81,22 @@ def colours(labels: Mapping[Category, str], theme: Theme, *, columns: int = 4) -
 def plain_labels(categories: Iterable[Category]) -> dict[Category, str]:
     """Labels without sizes."""
     return {category: category_label(category) for category in categories}
+
+
+RIM: Spec = {"field": "rim", "type": "quantitative", "scale": None, "legend": None}
+"""The stroke width channel of segments: a rim of the background's colour, where the segment is thick enough to keep its own."""
+THIN = 3
+"""Points below which a segment has no rim."""
+
+
+def rim(points: float) -> float:
+    """The width of the rim of a segment that is so many points thick."""
+    return 1 if points >= THIN else 0
+
+
+def halo(theme: Theme) -> Spec:
+    """The mark of a text's rim, drawn below the text itself, so that it can be read over lines."""
+    return {"color": BACKGROUND.on(theme), "stroke": BACKGROUND.on(theme), "strokeWidth": 4, "strokeJoin": "round"}
 
 
 def size_axis(**changes: Any) -> Spec:
