@@ -11,7 +11,7 @@ from rich.text import Text
 from everybyte.basics.origin import Setting
 from everybyte.basics.units import show_bytes
 from everybyte.ledger.answer import Answer, RankAnswer
-from everybyte.ledger.entry import CATEGORIES, OUTSIDE_ALLOCATOR, Entry
+from everybyte.ledger.entry import CATEGORIES, OUTSIDE_ALLOCATOR, Basis, Entry
 from everybyte.report.columns import Cell, columns, wrap
 from everybyte.report.differences import causes
 from everybyte.report.words import CATEGORY_STYLE, spoken
@@ -23,7 +23,7 @@ UNCUT = 10_000
 NARROWEST = 30
 """Columns below which lines are no longer broken to fit."""
 
-BASIS_MEANING = {
+BASIS_MEANING: dict[Basis, str] = {
     "exact": "exact: counted from declared tensors",
     "formula": "formula: a published or documented rule",
     "calibrated": "calibrated: learnt from measured runs",

@@ -14,6 +14,8 @@ from everybyte.plan.fit import Stop
 
 RawJob = dict[str, Any]
 """A job in the contract's form; it is read by the reader of job files, which knows the shorthand and names the place of each fault."""
+Figures = dict[str, int | float]
+"""Figures by name; kv.concurrency alone is no whole number."""
 Spec = dict[str, Any]
 """A picture as a Vega-Lite specification with its data inside."""
 Picture = Literal["card", "phases", "ranks", "places"]
@@ -130,7 +132,7 @@ class JobAnswer(Head, frozen=True, kw_only=True):
     hardware: HardwareFacts | None
     fits: bool | None
     headroom: int | None
-    figures: dict[str, int]
+    figures: Figures
     range: dict[str, tuple[float, float]]
     ranks: tuple[RankAnswer, ...]
     host: dict[str, int]
@@ -176,7 +178,7 @@ class FitAnswer(Head, frozen=True, kw_only=True, omit_defaults=True):
     value: int | str | None = None
     unlimited: bool = False
     headroom: int | None = None
-    figures: dict[str, int] | None = None
+    figures: Figures | None = None
     stop: Stop | None = None
     holes: tuple[int, ...] = ()
     trials: tuple[dict[str, Any], ...] = ()
@@ -219,7 +221,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     hardware: HardwareFacts | None
     fits: bool | None
     headroom: int | None
-    figures: dict[str, int]
+    figures: Figures
     range: dict[str, tuple[float, float]]
     warnings: tuple[str, ...]
 
@@ -330,6 +332,29 @@ class SettingsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """All settings of a job."""
 
     settings: tuple[Described, ...]
+
+
+class FigureWords(msgspec.Struct, frozen=True, kw_only=True):
+    """What a figure counts."""
+
+    meaning: str
+    unit: Literal["bytes", "count"]
+
+
+class CategoryWords(msgspec.Struct, frozen=True, kw_only=True):
+    """How a category of the ledger is called, and its colour on a light and on a dark page."""
+
+    label: str
+    light: str
+    dark: str
+
+
+class WordsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """How things of an answer are called, so that a page says the same as the command line and the pictures."""
+
+    figures: dict[str, FigureWords]
+    categories: dict[Category, CategoryWords]
+    bases: dict[Basis, str]
 
 
 class HealthAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -56,6 +56,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("get", "/api/formulas", "Published equations.", forms.FormulasAnswer, query=(_WORDS,)),
     Operation("get", "/api/truth", "Predicted against measured.", forms.TruthAnswer, query=(_GROUP,)),
     Operation("get", "/api/settings", "All settings of a job.", forms.SettingsAnswer),
+    Operation("get", "/api/words", "How figures and categories are called and coloured.", forms.WordsAnswer),
     Operation("get", "/health", "The state of the server.", forms.HealthAnswer),
     Operation("get", "/metrics", "Counters for Prometheus.", "text/plain"),
     Operation("get", "/openapi.json", "This document.", "application/json"),

@@ -14,21 +14,34 @@ from everybyte.catalog.models import ModelRow, all_models, model_config
 from everybyte.catalog.search import matches
 from everybyte.job.described import settings as all_settings
 from everybyte.report.as_json import formula_object
+from everybyte.report.explain import BASIS_MEANING
+from everybyte.report.palette import CATEGORY_COLOUR
 from everybyte.report.tex import tex
+from everybyte.report.words import COUNTS, FIGURE_MEANING, category_label
 from everybyte.textbook import FORMULAS
 from everybyte.textbook.formula import Formula
-from everybyte.web.forms import FormulasAnswer, FormulaShown, GpusAnswer, ModelsAnswer, ModelShown, SettingsAnswer
+from everybyte.web.forms import (
+    CategoryWords,
+    FigureWords,
+    FormulasAnswer,
+    FormulaShown,
+    GpusAnswer,
+    ModelsAnswer,
+    ModelShown,
+    SettingsAnswer,
+    WordsAnswer,
+)
 from everybyte.web.work import JSON
 
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
 CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length")
 
-Query = Annotated[str, Parameter(query="q", max_length=200)]
+Query = Annotated[str, Parameter(max_length=200)]
 
 
 @get("/api/models", name="models", sync_to_thread=False)
-def models(q: Query = "", limit: Annotated[int, Parameter(query="limit", ge=0, le=10_000)] = 20) -> Response[bytes]:
+def models(q: Query = "", limit: Annotated[int, Parameter(ge=0, le=10_000)] = 20) -> Response[bytes]:
     """Models of the catalogue that match all words."""
     found = matches(all_models(), q.split(), lambda row: (row.name, row.model_type, row.architecture))
     return _json(ModelsAnswer(models=tuple(_model(row.name) for row in found[:limit]), found=len(found)))
@@ -52,6 +65,14 @@ def formulas(q: Query = "") -> Response[bytes]:
 def settings() -> Response[bytes]:
     """All settings of a job."""
     return _json(SettingsAnswer(settings=all_settings()))
+
+
+@get("/api/words", name="words", sync_to_thread=False)
+def words() -> Response[bytes]:
+    """Names, units and colours."""
+    figures = {name: FigureWords(meaning=meaning, unit="count" if name in COUNTS else "bytes") for name, meaning in FIGURE_MEANING.items()}
+    categories = {name: CategoryWords(label=category_label(name), light=colours.light, dark=colours.dark) for name, colours in CATEGORY_COLOUR.items()}
+    return _json(WordsAnswer(figures=figures, categories=categories, bases=BASIS_MEANING))
 
 
 @cache
@@ -79,4 +100,4 @@ def _json(answer: Any) -> Response[bytes]:
     return Response(msgspec.json.encode(answer), media_type=JSON)
 
 
-CATALOGUE = [models, gpus, formulas, settings]
+CATALOGUE = [models, gpus, formulas, settings, words]

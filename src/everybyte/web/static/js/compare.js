@@ -27,27 +27,27 @@ export function startCompare(store) {
 }
 
 /** Both verdicts, the settings that differ, and the rows that differ. `verdicts` are two blocks; `compared` is what /api/compare says, or null. */
-export function comparison(answers, verdicts, compared) {
+export function comparison(verdicts, compared) {
   const place = h("section", { class: "comparison", "aria-label": "Comparison" });
   fill(
     place,
     h("div", { class: "sides" }, verdicts.map((block, index) => h("div", { class: "side" }, h("h2", {}, LETTERS[index]), block))),
-    answers.every(Boolean) ? h("div", { class: "panel" }, h("h2", {}, "What differs"), settingsTable(answers), compared ? rowsTable(compared) : null) : null,
+    compared ? h("div", { class: "panel" }, h("h2", {}, "What differs"), settingsTable(compared.settings), rowsTable(compared)) : null,
   );
   return place;
 }
 
-function settingsTable([a, b]) {
-  const [left, right] = [flat(a.job), flat(b.job)];
-  const keys = [...new Set([...Object.keys(left), ...Object.keys(right)])].filter((key) => key !== "name" && left[key] !== right[key]);
-  if (!keys.length) return h("p", { class: "hint" }, "The two jobs are the same. Change a setting: the form edits B.");
+function settingsTable(settings) {
+  const changed = settings.filter(({ key }) => key !== "name");
+  if (!changed.length) return h("p", { class: "hint" }, "The two jobs are the same. Change a setting: the form edits B.");
+  const cell = (value) => h("td", { class: "n" }, value === null ? "–" : shown(value));
   return h(
     "table", {}, h("caption", { class: "sr" }, "Settings that differ"), head("Setting", "A", "B"),
-    h("tbody", {}, keys.map((key) => h("tr", {}, h("th", { scope: "row" }, h("code", {}, key)), h("td", {}, left[key] ?? "–"), h("td", {}, right[key] ?? "–")))),
+    h("tbody", {}, changed.map(({ key, here, there }) => h("tr", {}, h("th", { scope: "row" }, h("code", {}, key)), cell(here), cell(there)))),
   );
 }
 
-function rowsTable({ here, there, rows }) {
+function rowsTable({ rank: here, against: there, differences: rows }) {
   if (!rows.length) return null;
   const total = there.allocated - here.allocated;
   return h(
@@ -78,9 +78,4 @@ function head(...titles) {
 
 function signed(bytes) {
   return `${bytes < 0 ? "−" : "+"}${size(Math.abs(bytes), 2)}`;
-}
-
-function flat(value, path = "") {
-  if (value === null || typeof value !== "object" || Array.isArray(value)) return { [path]: shown(value) };
-  return Object.assign({}, ...Object.entries(value).map(([key, inner]) => flat(inner, path ? `${path}.${key}` : key)));
 }

@@ -3,17 +3,21 @@
 import { h } from "./dom.js";
 import { gib, number, shown } from "./words.js";
 
+/** Sizes below this are shown in bytes. */
+const SMALL = 2 ** 20;
+
 /** The table of figures. `words.figures` says what each counts. */
 export function figures(answer, words) {
   const rows = Object.entries(answer.figures).map(([name, value]) => {
     const about = words.figures?.[name] ?? {};
-    const write = about.unit === "bytes" || about.unit === undefined ? (n) => gib(n) : (n) => number(n, about.unit === "x" ? 2 : 0);
-    const isSmall = about.unit === "bytes" && value < 2 ** 20;
+    const isSize = about.unit !== "count";
+    const isSmall = isSize && value < SMALL;
+    const write = isSize ? (n) => gib(n) : (n) => number(n);
     const ends = answer.range[name];
     return h(
       "tr", {},
       h("th", { scope: "row" }, h("code", {}, name), h("span", { class: "hint" }, about.meaning ?? "")),
-      h("td", { class: "n" }, isSmall ? `${number(value)} B` : `${write(value)}${about.unit === "bytes" ? " GiB" : ""}`),
+      h("td", { class: "n" }, isSmall ? `${number(value)} B` : `${write(value)}${isSize ? " GiB" : ""}`),
       h("td", { class: "n" }, ends && !isSmall ? `${write(ends[0])} – ${write(ends[1])}` : ""),
     );
   });

@@ -13,7 +13,9 @@ export class Fits {
   async mark(job, knobs, isOld) {
     for (const { knob, slider } of knobs) {
       if (isOld()) return;
-      slider.mark(await this.#fit(job, knob));
+      const name = nameOf(job, knob);
+      if (!this.#found.has(name)) slider.wait();
+      slider.mark(await this.#fit(name, job, knob));
     }
   }
 
@@ -22,8 +24,7 @@ export class Fits {
     for (const { slider } of knobs) slider.mark({});
   }
 
-  async #fit(job, knob) {
-    const name = JSON.stringify([knob.key, set(job, knob.key, undefined), job.hardware?.gpus]);
+  async #fit(name, job, knob) {
     if (!this.#found.has(name)) {
       if (this.#found.size >= KEPT) this.#found.clear();
       const mark = await post("/api/fit", { job, grow: knob.key }).then((result) => marked(result, knob), () => ({}));
@@ -31,6 +32,11 @@ export class Fits {
     }
     return this.#found.get(name);
   }
+}
+
+/** The job without the setting that is searched: the same for every value of it. */
+function nameOf(job, knob) {
+  return JSON.stringify([knob.key, set({ ...job, name: undefined }, knob.key, undefined)]);
 }
 
 /** What a slider shows of a search's result. */

@@ -17,13 +17,13 @@ export class Form {
   #knobs = [];
   #purpose = null;
 
-  /** `schema` is what /api/settings says. */
-  constructor(store, schema, root) {
+  /** `settings` are all that the form of a job has, as /api/settings lists them. */
+  constructor(store, settings, root) {
     this.#store = store;
-    this.#schema = new Map(schema.settings.map((setting) => [setting.key, setting]));
+    this.#schema = new Map(settings.map((setting) => [setting.key, setting]));
     this.picker = new Picker(store);
     this.place = h("div", { class: "front" });
-    this.all = new AllSettings(store, schema.settings);
+    this.all = new AllSettings(store, settings);
     this.text = new JobText(store);
     fill(root, this.picker.element, this.place, this.all.element, this.text.element);
     root.addEventListener("submit", (event) => event.preventDefault());

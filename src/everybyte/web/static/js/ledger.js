@@ -55,15 +55,15 @@ function byCategory(entries) {
 
 function body(job, { category, bytes, entries }, rank, peak, words) {
   const share = (amount) => (category === OUTSIDE ? "outside torch" : percent(amount, peak));
-  const colour = words.categories?.[category]?.colour;
+  const about = words.categories[category];
   return h(
     "tbody", {},
     h(
       "tr", { class: "group" },
-      h("th", { scope: "rowgroup" }, h("span", { class: "swatch", style: colour ? `--swatch-light: ${colour.light}; --swatch-dark: ${colour.dark}` : null }), spoken(category)),
+      h("th", { scope: "rowgroup" }, h("span", { class: "swatch", style: `--swatch-light: ${about.light}; --swatch-dark: ${about.dark}` }), spoken(category)),
       h("td", { class: "n" }, size(bytes, 2)), h("td", { class: "n" }, share(bytes)),
     ),
-    entries.flatMap((entry) => row(job, entry, rank, share(entry.bytes))),
+    entries.flatMap((entry) => row(job, entry, rank, share(entry.bytes), words)),
   );
 }
 
@@ -73,7 +73,7 @@ function percent(part, whole) {
   return share < 0.5 ? "<1 %" : `${share.toFixed(0)} %`;
 }
 
-function row(job, entry, rank, share) {
+function row(job, entry, rank, share, words) {
   const id = uniqueId("formula");
   const detail = h("tr", { id, class: "detail", hidden: true }, h("td", { colspan: 3 }));
   const button = h(
@@ -83,13 +83,13 @@ function row(job, entry, rank, share) {
   const toggle = async () => {
     detail.hidden = !detail.hidden;
     button.setAttribute("aria-expanded", String(!detail.hidden));
-    if (!detail.hidden && !detail.firstChild.hasChildNodes()) fill(detail.firstChild, await explanation(job, entry, rank));
+    if (!detail.hidden && !detail.firstChild.hasChildNodes()) fill(detail.firstChild, await explanation(job, entry, rank, words));
   };
   return [h("tr", {}, h("td", {}, button), h("td", { class: "n" }, size(entry.bytes, 2)), h("td", { class: "n" }, share)), detail];
 }
 
 /** The formula of a row as a formula, its letters, and where it comes from. The answer holds the text; the server is asked for its setting in TeX. */
-async function explanation(job, entry, rank) {
+async function explanation(job, entry, rank, words) {
   let explained = entry;
   try {
     const { rows } = await post("/api/explain", { job, entry: entry.id, rank: rank.label });
@@ -99,7 +99,7 @@ async function explanation(job, entry, rank) {
   }
   const letters = Object.entries(entry.symbols);
   const range = entry.low !== null && entry.high !== null ? ["range", `${size(entry.low, 2)} to ${size(entry.high, 2)}`] : null;
-  const facts = [["bytes", `${number(entry.bytes)} = ${gib(entry.bytes, 3)} GiB`], range, ["lives in", entry.phases.map(spoken).join(", ")], ["known", entry.basis], ["source", entry.source]];
+  const facts = [["bytes", `${number(entry.bytes)} = ${gib(entry.bytes, 3)} GiB`], range, ["lives in", entry.phases.map(spoken).join(", ")], ["known", words.bases[entry.basis] ?? entry.basis], ["source", entry.source]];
   return h(
     "div", { class: "explanation" },
     formula(explained.tex, entry.formula), explained.numbers && explained.numbers !== entry.formula ? formula(explained.tex_numbers && `= ${explained.tex_numbers}`, `= ${explained.numbers}`) : null,

@@ -20,6 +20,7 @@ const pictures = new Pictures();
 const fits = new Fits();
 const answering = new Newest();
 const drawing = new Newest();
+const marking = new Newest();
 
 /** What was answered last, for each job of the state: the job, and the answer or the error. */
 let answered = [];
@@ -46,12 +47,17 @@ async function follow(isOld) {
     fits.clear(form.knobs);
     return;
   }
-  drawing.run(async (newerWaits) => {
-    const { knob } = store.state;
-    const drawn = form.knobs.some((one) => one.knob.key === knob && knob !== "serve.memory_fraction") ? knob : undefined;
-    await pictures.show({ job: jobs[active], rank: answer.ranks.length > 1 ? rankOf(answer, store.state.rank).label : null, knob: drawn }, newerWaits);
-    if (!newerWaits()) await fits.mark(jobs[active], form.knobs, newerWaits);
-  });
+  const { knob, rank } = store.state;
+  const several = answer.ranks.length > 1;
+  const wanted = {
+    job: jobs[active],
+    names: ["card", "phases", ...(several ? ["ranks"] : []), "places"],
+    rank: several ? rankOf(answer, rank).label : null,
+    knob: form.knobs.some((one) => one.knob.key === knob && one.knob.unit !== "share") ? knob : null,
+  };
+  drawing.run((newerWaits) => pictures.show(wanted, newerWaits));
+  // One search at a time: a search takes the server longer than an answer, and answers must not wait for searches.
+  marking.run((newerWaits) => fits.mark(jobs[active], form.knobs, newerWaits));
 }
 
 async function answerOf(job) {
@@ -75,7 +81,7 @@ function show(results, active, compared) {
   const blocks = results.map(({ answer, error }) => (answer ? verdict(answer) : refusal(error)));
   const { job, answer } = results[active];
   fill(place.head, results.length === 2 ? switcher(store) : null);
-  fill(place.verdict, results.length === 2 ? comparison(results.map((result) => result.answer), blocks, compared) : blocks);
+  fill(place.verdict, results.length === 2 ? comparison(blocks, compared) : blocks);
   fill(document.getElementById("mini"), answer ? miniVerdict(answer) : null);
   document.title = `${answer?.name || answer?.model.name || "everybyte"}: ${answer?.fits === false ? "does not fit" : answer?.fits ? "fits" : "will it fit?"}`;
   fill(place.warnings, answer ? warnings(answer) : null);
@@ -114,13 +120,14 @@ function tools() {
 
 async function start() {
   fill(root, place.head, place.verdict, place.warnings, pictures.element, place.ledger, place.figures, place.grounds);
+  let settings;
   try {
-    words = await ask("/api/settings");
+    [{ settings }, words] = await Promise.all([ask("/api/settings"), ask("/api/words")]);
   } catch (error) {
     fill(place.verdict, refusal(error));
     return;
   }
-  form = new Form(store, words, document.getElementById("ask"));
+  form = new Form(store, settings, document.getElementById("ask"));
   tools();
   form.show(store.job, null);
   store.subscribe(() => {

@@ -3,6 +3,7 @@
 import { post } from "./api.js";
 import { download, fill, h, toast } from "./dom.js";
 import { fileName } from "./exports.js";
+import { modelName } from "./job.js";
 
 const TITLES = {
   card: "On the card", phases: "Over the step", ranks: "Kinds of rank", places: "Where the bytes are", knob: "Against one setting",
@@ -18,10 +19,11 @@ export class Pictures {
     fill(this.element, [...this.#frames.values()].map(({ figure }) => figure));
   }
 
-  /** Draws the pictures of a job. `isOld()` says whether something newer waits. */
-  async show({ job, rank, knob }, isOld) {
+  /** Draws the pictures `names` of a job, and the one against `knob`. `isOld()` says whether something newer waits. */
+  async show({ job, names, rank, knob }, isOld) {
     try {
-      const [{ pictures }] = await Promise.all([post("/api/charts", { job, theme: theme(), ...(rank ? { rank } : {}), ...(knob ? { knob } : {}) }), vegaIsThere()]);
+      const asked = { job, pictures: names, theme: theme(), ...(rank ? { rank } : {}), ...(knob ? { knob } : {}) };
+      const [{ pictures }] = await Promise.all([post("/api/charts", asked), vegaIsThere()]);
       for (const [name, frame] of this.#frames) {
         if (isOld()) return;
         frame.figure.hidden = !pictures[name];
@@ -39,32 +41,40 @@ export class Pictures {
   }
 
   #frame(name) {
-    const place = h("div", { class: "picture" });
-    const frame = { name, place, view: null, job: null };
-    const save = (kind) => h("button", { type: "button", class: "link", "aria-label": `${TITLES[name]}: save as ${kind.toUpperCase()}`, onclick: () => this.#save(frame, kind) }, kind.toUpperCase());
-    frame.figure = h("figure", { class: `panel ${name}`, hidden: true }, h("figcaption", {}, h("h2", {}, TITLES[name]), h("span", { class: "save" }, save("svg"), save("png"))), place);
+    const frame = { name, title: h("h2"), about: h("p", { class: "hint" }), place: h("div", { class: "picture" }), view: null, spec: null, job: null };
+    const save = (kind) =>
+      h("button", { type: "button", class: "link", "aria-label": `${TITLES[name]}: save as ${kind.toUpperCase()}`, onclick: () => this.#save(frame, kind) }, kind.toUpperCase());
+    const caption = h("figcaption", {}, h("div", {}, frame.title, frame.about), h("span", { class: "save" }, save("svg"), save("png")));
+    frame.figure = h("figure", { class: "panel", hidden: true }, caption, frame.place);
     return frame;
   }
 
+  /** The picture's own title becomes the caption of its frame, where a long one can wrap. */
   async #draw(frame, spec, job) {
+    const { title, ...rest } = spec;
+    frame.title.textContent = title?.text ?? TITLES[frame.name];
+    frame.about.textContent = [title?.subtitle ?? []].flat().join(" ");
     const canvas = h("div", { role: "img", "aria-label": spec.description ?? TITLES[frame.name] });
-    const fitted = { ...spec, width: "container", background: "transparent", autosize: { type: "fit-x", contains: "padding" } };
     frame.place.style.minHeight = `${frame.place.offsetHeight}px`; // so that the page does not jump while a picture is exchanged
-    const hidden = h("div", { class: "drawing" }, canvas);
-    frame.place.append(hidden);
-    frame.view?.finalize();
-    const { view } = await globalThis.vegaEmbed(canvas, fitted, { actions: false, renderer: "svg", ast: true, expr: globalThis.vega.expressionInterpreter, tooltip: { theme: theme() } });
+    frame.place.append(h("div", { class: "drawing" }, canvas));
+    const fitted = { ...rest, width: "container", background: "transparent", autosize: { type: "fit-x", contains: "padding" } };
+    // expressions are interpreted, never evaluated as code: the server's headers forbid `eval`
+    const { view } = await globalThis.vegaEmbed(canvas, fitted, { actions: false, ast: true, expr: globalThis.vega.expressionInterpreter, renderer: "svg", tooltip: { theme: theme() } });
     canvas.querySelector("svg")?.setAttribute("aria-hidden", "true");
-    frame.view = view;
-    frame.job = job;
+    frame.view?.finalize();
+    Object.assign(frame, { view, spec, job });
     fill(frame.place, canvas);
     frame.place.style.minHeight = "";
   }
 
-  async #save(frame, kind) {
-    const name = fileName({ ...frame.job, name: `${frame.job.name || frame.job.model || "job"} ${frame.name}` }, kind);
-    if (kind === "svg") download(name, await frame.view.toSVG(), "image/svg+xml");
-    else download(name, await frame.view.toImageURL("png", PNG_SCALE), "image/png");
+  /** Draws the picture anew as it stands in the specification, with its title and on its own background. */
+  async #save({ name, spec, job }, kind) {
+    const file = fileName({ name: `${job.name || modelName(job)} ${name}` }, kind);
+    const runtime = globalThis.vega.parse(globalThis.vegaLite.compile(spec).spec, null, { ast: true });
+    const view = new globalThis.vega.View(runtime, { expr: globalThis.vega.expressionInterpreter, renderer: "none" });
+    if (kind === "svg") download(file, await view.toSVG(), "image/svg+xml");
+    else download(file, await view.toImageURL("png", PNG_SCALE), "image/png");
+    view.finalize();
   }
 }
 

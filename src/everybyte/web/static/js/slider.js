@@ -4,7 +4,12 @@ import { fill, h, uniqueId } from "./dom.js";
 import { position, stops } from "./fields.js";
 import { number } from "./words.js";
 
+/** A slider goes on to this many times the last value that fits, and at least so far. */
+const REACH = 3;
+const LEAST_END = { count: 8, tokens: 4096, share: 1 };
+
 export class Slider {
+  #all;
   #stops;
   #move;
   #share;
@@ -12,7 +17,8 @@ export class Slider {
   /** `move(value, settled)` is called on every move; settled is false while the slider is dragged. */
   constructor(knob, { move }) {
     this.knob = knob;
-    this.#stops = stops(knob);
+    this.#all = stops(knob);
+    this.#stops = this.#all;
     this.#move = move;
     this.#share = knob.unit === "share";
     const id = uniqueId("slider");
@@ -38,14 +44,30 @@ export class Slider {
     if (document.activeElement !== this.exact) this.exact.value = known ? value : "";
   }
 
+  /** Says that the search for what fits is under way. */
+  wait() {
+    this.element.classList.remove("marked");
+    fill(this.hint, "looking for what fits …");
+  }
+
   /** Marks what fits: intervals [low, high] of values, `text` about them, and a value to go to. Nothing is marked where it is not known. */
   mark({ intervals = [], text = this.knob.hint ?? "", goTo = null }) {
+    this.#reach(goTo);
     const parts = intervals.map(([low, high]) => [100 * position(this.#stops, low), 100 * position(this.#stops, high)]);
     const shades = parts.flatMap(([from, to]) => [`transparent ${from}%`, `var(--good) ${from}%`, `var(--good) ${to}%`, `transparent ${to}%`]);
     this.track.style.backgroundImage = shades.length ? `linear-gradient(to right, ${shades.join(", ")})` : "none";
     this.element.classList.toggle("marked", intervals.length > 0);
     const go = goTo === null ? null : h("button", { type: "button", class: "link", onclick: () => this.#move(goTo, true) }, this.#word(goTo));
     fill(this.hint, go && goTo !== null ? ["fits up to ", go, text ? `: ${text}` : ""] : text);
+  }
+
+  /** Lets the slider end well beyond the last value that fits, so that the way to it is long enough to aim at. */
+  #reach(goTo) {
+    const value = Number(this.exact.value) || 0;
+    const end = goTo === null ? this.knob.most : Math.max(LEAST_END[this.knob.unit], REACH * goTo, 2 * value);
+    this.#stops = this.#all.filter((stop, index) => index === 0 || this.#all[index - 1] < end);
+    this.range.max = this.#stops.length - 1;
+    this.range.value = Math.round(position(this.#stops, value) * (this.#stops.length - 1));
   }
 
   #slid(settled) {
