@@ -26,21 +26,21 @@ class Colours(NamedTuple):
 
 
 CATEGORY_COLOUR: dict[Category, Colours] = {
-    "parameter": Colours("#034395", "#3a76cf"),
-    "gradient": Colours("#2ea1ad", "#82edf9"),
-    "optimizer_state": Colours("#a752a1", "#e086d8"),
-    "kv_cache": Colours("#208158", "#5db78a"),
-    "state": Colours("#75a044", "#b7e588"),
-    "activation": Colours("#8b4707", "#d3721e"),
-    "autograd_detail": Colours("#bb8f1e", "#ffd886"),
-    "temporary": Colours("#c15459", "#fd8a8b"),
-    "input": Colours("#606127", "#8d8f54"),
-    "comm_buffer": Colours("#9e8bd6", "#dbd1fe"),
-    "workspace": Colours("#28534b", "#59847b"),
-    "graph_pool": Colours("#5d9ebc", "#99dafb"),
-    "fragmentation": Colours("#8d919a", "#bdc1cb"),
-    "context": Colours("#5a5e6a", "#777c89"),
-    "unknown": Colours("#cf2c26", "#fe6d5f"),
+    "parameter": Colours("#2b54b4", "#6791ed"),
+    "gradient": Colours("#0f8193", "#6cc4d5"),
+    "optimizer_state": Colours("#7a0263", "#a95391"),
+    "kv_cache": Colours("#004b13", "#437f49"),
+    "state": Colours("#5f7505", "#9db463"),
+    "activation": Colours("#d57e02", "#ffd5b0"),
+    "autograd_detail": Colours("#494004", "#817208"),
+    "temporary": Colours("#9a204f", "#ce6b88"),
+    "input": Colours("#787136", "#b6b182"),
+    "comm_buffer": Colours("#3c3484", "#6c6baf"),
+    "workspace": Colours("#3b655a", "#7c9e95"),
+    "graph_pool": Colours("#236b98", "#74a9d0"),
+    "fragmentation": Colours("#60636a", "#9d9fa5"),
+    "context": Colours("#7b7f88", "#bfc2ca"),
+    "unknown": Colours("#d91f37", "#feadaa"),
 }
 
 STACK: tuple[Category, ...] = (
@@ -69,8 +69,8 @@ KINDS: tuple[Colours, ...] = (
 
 
 def ink_on(colour: str) -> str:
-    """Near-black or white, whichever stands out more from a colour."""
-    return "#ffffff" if contrast(colour, "#ffffff") >= contrast(colour, "#10131a") else "#10131a"
+    """Black or white, whichever stands out more from a colour."""
+    return "#ffffff" if contrast(colour, "#ffffff") >= contrast(colour, "#000000") else "#000000"
 
 
 def mixed(colour: str, other: str, share: float) -> str:

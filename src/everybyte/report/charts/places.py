@@ -21,7 +21,7 @@ SHARES = (1, 0.88, 0.76)
 """How much of the category's colour is in the boxes of each level."""
 LINE = 14
 """Points of height that a label needs."""
-LETTER = 5.8
+LETTER = 5.5
 """Points that a letter takes at most on average."""
 
 _NUMBERS = re.compile(r"\.\d+(?:-\d+)?(?=/|$)")

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from everybyte.basics.units import GiB
 from everybyte.measure.accuracy import Comparison, quantile
 from everybyte.report.charts.spec import Row, Spec, picture, tooltip
-from everybyte.report.palette import BACKGROUND, FAINT_TEXT, KINDS, LINE, Theme
+from everybyte.report.palette import BACKGROUND, FAINT_TEXT, KINDS, Theme
 from everybyte.report.words import COUNTS, short_size
 
 SIDE = 460
-SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "stroke")
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 OTHERS = "others"
 BAND = 0.10
 """The dashed lines are so far from the diagonal."""
@@ -29,11 +29,13 @@ def truth(comparisons: Sequence[Comparison], theme: Theme = "light", figure: str
     ends = [value for row in data for value in (row["measured"], row["predicted"])] or [1.0, 2.0]
     low, high = min(ends) / 1.3, max(ends) * 1.3
     scale: Spec = {"type": "log", "base": 2, "domain": [low, high], "nice": False}
-    axis = {"tickCount": 8, "labelExpr": "format(datum.value, ',~r') + ' GiB'", "labelOverlap": True, "labelSeparation": 6}
+    axis = {
+        "tickCount": 8, "labelExpr": "datum.value < 1 ? format(datum.value * 1024, ',~r') + ' MiB' : format(datum.value, ',~r') + ' GiB'", "labelOverlap": True, "labelSeparation": 6,
+    }  # fmt: skip
     kind: Spec = {"field": "kind", "type": "nominal", "title": None, "sort": None, "legend": {"orient": "right"}}
     points = {
         "data": {"values": data},
-        "mark": {"type": "point", "filled": True, "size": 46, "opacity": 0.75, "stroke": BACKGROUND.on(theme), "strokeWidth": 0.5},
+        "mark": {"type": "point", "filled": True, "size": 36, "opacity": 0.7, "stroke": BACKGROUND.on(theme), "strokeWidth": 0.5},
         "encoding": {
             "x": {"field": "measured", "type": "quantitative", "title": "measured", "scale": scale, "axis": axis},
             "y": {"field": "predicted", "type": "quantitative", "title": "predicted", "scale": scale, "axis": axis},
@@ -80,12 +82,12 @@ def _row(c: Comparison, kinds: Sequence[str]) -> Row:
 def _lines(low: float, high: float, theme: Theme) -> list[Spec]:
     """The diagonal, and a dashed line on either side."""
     out = []
-    for factor, dash, colour in ((1 - BAND, [4, 4], LINE), (1, [], FAINT_TEXT), (1 + BAND, [4, 4], LINE)):
+    for factor, dash in ((1 - BAND, [3, 3]), (1, []), (1 + BAND, [3, 3])):
         start, end = max(low, low / factor), min(high, high / factor)
         ends = [{"m": start, "p": start * factor}, {"m": end, "p": end * factor}]
         out.append({
             "data": {"values": ends},
-            "mark": {"type": "line", "color": colour.on(theme), "strokeWidth": 1, **({"strokeDash": dash} if dash else {})},
+            "mark": {"type": "line", "color": FAINT_TEXT.on(theme), "strokeWidth": 1, **({"strokeDash": dash} if dash else {})},
             "encoding": {"x": {"field": "m", "type": "quantitative"}, "y": {"field": "p", "type": "quantitative"}},
         })  # fmt: skip
     return out
