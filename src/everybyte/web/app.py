@@ -13,7 +13,7 @@ from litestar.datastructures import State
 from litestar.exceptions import HTTPException, ValidationException
 
 from everybyte.job.read import MOST_BYTES
-from everybyte.web.limits import App, Gate
+from everybyte.web.limits import App, Gate, Receive, Scope, Send
 from everybyte.web.metrics import Metrics
 from everybyte.web.pages import Pages, SecurityHeaders
 from everybyte.web.pool import Pool
@@ -26,13 +26,16 @@ MOST_READ_BYTES = 48 * 2**20
 """Of /api/read: 32 MiB of a header, which base64 makes a third longer, and a config beside it."""
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
+MOST_WORKERS = 8
+"""Processes that a server starts unasked; each takes some 100 MB."""
+
 log = logging.getLogger("everybyte.web")
 
 
 class Limits(NamedTuple):
     """What one server takes on."""
 
-    workers: int = os.cpu_count() or 1
+    workers: int = min(os.cpu_count() or 1, MOST_WORKERS)
     queue: int = 64
     """Requests that wait for a worker; further ones are refused with 503."""
     time_limit_s: float = 10.0
@@ -44,8 +47,20 @@ class Limits(NamedTuple):
 USUAL = Limits()
 
 
-def create_app(limits: Limits = USUAL, hosts: frozenset[str] = LOOPBACK) -> App:
-    """The ASGI application. `hosts` are the names it answers to; `*` is any."""
+class Application:
+    """The ASGI application. `end` lets go of all that it is computing, so that a server can end at once."""
+
+    def __init__(self, app: App, pool: Pool) -> None:
+        self._app = app
+        self.end = pool.close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request."""
+        await self._app(scope, receive, send)
+
+
+def create_app(limits: Limits = USUAL, hosts: frozenset[str] = LOOPBACK) -> Application:
+    """The application. `hosts` are the names it answers to; `*` is any."""
     pool = Pool(limits.workers, limits.queue, limits.time_limit_s)
     metrics = Metrics(pool)
 
@@ -67,7 +82,7 @@ def create_app(limits: Limits = USUAL, hosts: frozenset[str] = LOOPBACK) -> App:
         request_max_body_size=None,  # the gate in front counts the bytes
     )
     gate = Gate(cast("App", routes), hosts, MOST_BYTES, {"/api/read": MOST_READ_BYTES}, limits.uploads)
-    return metrics.watch(SecurityHeaders(gate))
+    return Application(metrics.watch(SecurityHeaders(gate)), pool)
 
 
 def _refused(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:

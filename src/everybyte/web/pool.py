@@ -11,6 +11,7 @@ from everybyte.web import work
 from everybyte.web.work import Reply, error_reply
 
 BUSY = "the server has as much to do as it takes; ask again in a second"
+ENDS = "the server is ending"
 DIED = "the process that was answering has died; ask again in a second"
 
 
@@ -21,6 +22,7 @@ class Pool:
         self.workers, self.queue, self.time_limit_s = workers, queue, time_limit_s
         self.inside = 0
         """Requests that are being answered or wait."""
+        self.is_closed = False
         self.deaths = 0
         """How often the processes had to be started anew."""
         self._context = multiprocessing.get_context("spawn")  # alike on all systems, and no copy of the server's threads and sockets
@@ -39,6 +41,8 @@ class Pool:
 
     async def answer(self, task: str, body: bytes, seconds: float | None = None) -> Reply:
         """The reply of a worker; 503 where the queue is full or the worker dies."""
+        if self.is_closed:
+            return error_reply(503, "", "", ENDS)
         if self.is_full:
             return error_reply(503, "", "", BUSY)
         self.inside += 1
@@ -46,13 +50,18 @@ class Pool:
         try:
             return await asyncio.get_running_loop().run_in_executor(executor, work.work, task, body, seconds)
         except BrokenProcessPool:
-            self._renew(executor)
-            return error_reply(503, "", "", DIED)
+            if not self.is_closed:
+                self._renew(executor)
+            return error_reply(503, "", "", ENDS if self.is_closed else DIED)
         finally:
             self.inside -= 1
 
     def close(self) -> None:
-        """Ends all processes, whatever they are doing."""
+        """Ends all processes, whatever they are doing; requests that they hold get a 503."""
+        self.is_closed = True
+        self._stop()
+
+    def _stop(self) -> None:
         self._end.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
 
@@ -67,5 +76,5 @@ class Pool:
         if broken is not self._executor:
             return
         self.deaths += 1
-        self.close()
+        self._stop()
         self._executor, self._end = self._start()

@@ -49,18 +49,23 @@ def serve(listening: socket.socket, hosts: frozenset[str], limits: Limits, when_
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=PATIENCE_S, lifespan="on", proxy_headers=False
     )
-    _Server(config, when_ready).run(sockets=[listening])
+    _Server(config, when_ready, app.end).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
-    """Says when it answers."""
+    """Says when it answers, and does not wait for answers when it ends."""
 
-    def __init__(self, config: uvicorn.Config, when_ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, when_ready: Callable[[], None], end: Callable[[], None]) -> None:
         super().__init__(config)
-        self._when_ready = when_ready
+        self._when_ready, self._end = when_ready, end
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn's."""
         await super().startup(sockets)
         if self.started:
             self._when_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's."""
+        self._end()
+        await super().shutdown(sockets)

@@ -152,7 +152,13 @@ def read(body: bytes, form: type[Form]) -> Form:
     try:
         return msgspec.convert(raw, form)
     except msgspec.ValidationError as error:
-        raise find_fault(raw, form) or BadInput(BODY, str(error)) from None
+        raise find_fault(raw, form) or _misfit(error) from None
+
+
+def _misfit(error: msgspec.ValidationError) -> BadInput:
+    """A fault that only msgspec names: `Expected `array` of length >= 1 - at `$.files``."""
+    says, _, place = str(error).partition(" - at `$")
+    return BadInput(place.strip(".`") or BODY, says)
 
 
 def _mapping(body: bytes) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from everybyte.web.forms import ErrorAnswer, Fault
 JSON, HTML = "application/json", "text/html; charset=utf-8"
 OBJECTS_BETWEEN_COLLECTIONS = 50_000
 """Python looks for garbage every 700 objects; an answer makes thousands of them, and few in cycles."""
+MOST_MEMORY_BYTES = 4 * 2**30
 FIRST_JOB = b'{"model": "Qwen/Qwen2.5-0.5B", "hardware": {"gpu": "l4"}, "train": {"micro_batch": 1, "seq_len": 64}}'
 
 
@@ -52,6 +53,7 @@ def start(end: Connection, time_limit_s: float) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches all processes; the server tells us when to go
     threading.Thread(target=_end_with_server, args=(end,), daemon=True).start()
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
+    limit_memory(MOST_MEMORY_BYTES)
     from everybyte.models.source import close_door
 
     close_door()
@@ -60,6 +62,16 @@ def start(end: Connection, time_limit_s: float) -> None:
     _limits["seconds"] = time_limit_s
     work("estimate", FIRST_JOB)
     gc.freeze()
+
+
+def limit_memory(most: int) -> None:
+    """Lets this process take no more memory than that, where the system can limit it: a request that wants more is refused, and the machine lives on."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
 def ready() -> int:

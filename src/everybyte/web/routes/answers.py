@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gzip
-from typing import Any
+from typing import Annotated, Any
 
 from litestar import Request, Response, get, post
 from litestar.handlers import HTTPRouteHandler
+from litestar.params import QueryParameter
 
 from everybyte.web.limits import retry
 from everybyte.web.pool import Pool
@@ -14,6 +15,7 @@ from everybyte.web.work import JSON, Reply, error_reply
 
 POSTED = ("estimate", "explain", "fit", "compare", "charts", "report", "job", "read")
 """Each is the name of a task and of its route, /api/NAME."""
+Pattern = Annotated[str, QueryParameter(max_length=200)]
 LEAST_COMPRESSED = 16 * 1024
 TRUTH_LIMIT_S = 120.0
 """All measured runs together take half a minute; the answer is kept."""
@@ -41,7 +43,7 @@ def _post(task: str) -> HTTPRouteHandler:
 
 
 @get("/api/truth", name="truth")
-async def truth(request: Request[Any, Any, Any], group: str = ".*") -> Response[bytes]:
+async def truth(request: Request[Any, Any, Any], group: Pattern = ".*") -> Response[bytes]:
     """What `everybyte truth --json` prints. An answer is kept: it does not change while the server runs."""
     kept: dict[str, Reply] = request.app.state.truth
     if group not in kept:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import Response, get
-from litestar.params import Parameter
+from litestar.params import QueryParameter
 
 from everybyte.catalog.gpus import all_gpus
 from everybyte.catalog.models import ModelRow, all_models, model_config
@@ -37,11 +37,11 @@ LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
 CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length")
 
-Query = Annotated[str, Parameter(max_length=200)]
+Query = Annotated[str, QueryParameter(max_length=200)]
 
 
 @get("/api/models", name="models", sync_to_thread=False)
-def models(q: Query = "", limit: Annotated[int, Parameter(ge=0, le=10_000)] = 20) -> Response[bytes]:
+def models(q: Query = "", limit: Annotated[int, QueryParameter(ge=0, le=10_000)] = 20) -> Response[bytes]:
     """Models of the catalogue that match all words."""
     found = matches(all_models(), q.split(), lambda row: (row.name, row.model_type, row.architecture))
     return _json(ModelsAnswer(models=tuple(_model(row.name) for row in found[:limit]), found=len(found)))
