@@ -6,7 +6,7 @@ EXAMPLES := $(wildcard examples/*.yaml)
 # An editable install has no bytecode yet: with it the first start is as quick as later ones.
 COMPILE := $(BIN)/python -m compileall -q src || true
 
-.PHONY: help demo test test-long lint oracle-llamacpp oracle-vllm oracles bench bench-peers docs clean
+.PHONY: help demo test test-long lint oracle-llamacpp oracle-vllm oracles bench bench-peers docs docs-site clean
 .DEFAULT_GOAL := help
 
 help:  ## shows the targets
@@ -76,8 +76,11 @@ bench-peers: $(VENV)/.dev  ## time and error beside other estimators, which get 
 	$(BIN)/python benchmarks/bench_peers.py
 	$(BIN)/python benchmarks/bench_serving_peers.py
 
-docs: $(VENV)/.dev  ## writes reference pages, and the output of commands in README and guides
+docs: $(VENV)/.dev  ## writes reference pages, pictures, and the output of commands in README, guides and concepts
 	$(BIN)/python docs/generate.py
 
+docs-site: $(VENV)/.dev  ## builds the documentation's site into site/, and stops at a link that leads nowhere
+	$(BIN)/python -m zensical build --strict
+
 clean:  ## removes the environment and all caches
-	rm -rf $(VENV) $(LLAMACPP) benchmarks/.venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) site .cache $(LLAMACPP) benchmarks/.venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -34,15 +34,24 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     id: str
+    """Path such as `weights/layers.0-31/mlp`."""
     category: Category
     bytes: int
+    """Bytes on one GPU of this kind of rank."""
     phases: tuple[Phase, ...]
+    """The phases in which the bytes live."""
     formula: str
+    """How the bytes come about, in the letters of the field."""
     symbols: dict[str, int]
+    """Values of the letters."""
     source: str
+    """Paper and equation, or the code that allocates."""
     basis: Basis = "exact"
+    """How the row is known."""
     low: int | None = None
+    """Least bytes, where something decides that the job does not say."""
     high: int | None = None
+    """Most bytes."""
 
     def numbers(self) -> str:
         """The formula with the numbers put in: `2·n·f` with n=8192 becomes `2·8,192·14,336`."""

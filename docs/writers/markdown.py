@@ -1,0 +1,35 @@
+"""Small pieces of Markdown."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+
+NOTE = "<!-- Written by docs/generate.py from the code; do not edit. -->"
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]], align: str = "") -> str:
+    """A table; `align` has an `l` or `r` for each column, left where it is shorter. Bars inside of cells are escaped."""
+    marks = ["---:" if side == "r" else "---" for side in align.ljust(len(titles), "l")]
+    lines = [titles, marks, *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join("|" + "|".join(f" {cell} " if cell else " " for cell in line) + "|" for line in lines)
+
+
+def block(text: str, kind: str = "") -> str:
+    """Text that stays as it is."""
+    return f"```{kind}\n{text}\n```"
+
+
+def page(title: str, *parts: str) -> str:
+    """A page that is written whole."""
+    return "\n\n".join([f"# {title}", NOTE, *parts]) + "\n"
+
+
+def docstring(thing: object) -> str:
+    """The cleaned docstring."""
+    return inspect.cleandoc(getattr(thing, "__doc__", None) or "")
+
+
+def code(text: str) -> str:
+    """Text in the typeface of code; an empty one stays empty."""
+    return f"`{text}`" if text else ""

@@ -1,0 +1,39 @@
+"""All measured runs, answered once for all pages that tell of them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from everybyte.conductor import estimate
+from everybyte.ledger.answer import Answer
+from everybyte.measure.accuracy import Comparison, Wanted, compare
+from everybyte.measure.truth import load_records
+
+
+class Measured(NamedTuple):
+    """Predicted against measured, and which figures the answers of each framework or engine have."""
+
+    records: int
+    comparisons: tuple[Comparison, ...]
+    serving: frozenset[str]
+    """Groups of serving."""
+    figures: dict[str, frozenset[str]]
+
+
+@cache
+def measured() -> Measured:
+    """Takes about twenty seconds."""
+    records = list(load_records())
+    figures: dict[str, set[str]] = {}
+
+    def predict(job: dict[str, Any]) -> Answer:
+        answer = estimate(job)
+        part = job.get("train") or job["serve"]
+        figures.setdefault(part.get("framework") or part.get("engine"), set()).update(answer.figures)
+        return answer
+
+    everything = Wanted(lambda _: True, lambda _: True)
+    comparisons = tuple(row for record in records for row in compare(record, everything, predict))
+    serving = frozenset(record["group"] for record in records if "serve" in record["job"])
+    return Measured(len(records), comparisons, serving, {name: frozenset(found) for name, found in figures.items() if name})
