@@ -8,11 +8,11 @@ export async function jobText(job, format = "yaml") {
   return (await post("/api/job", { job, format })).text;
 }
 
-/** The menu of things to take away. */
-export function exportMenu(store, answers) {
+/** The menu of things to take away; `answer()` is the answer to the active job. */
+export function exportMenu(store, answer) {
   const choices = [
     ["Job file (YAML)", async () => download(fileName(store.job, "yaml"), await jobText(store.job), "application/yaml")],
-    ["Answer (JSON)", () => download(fileName(store.job, "json"), `${JSON.stringify(answers()[store.state.active], null, 2)}\n`, "application/json")],
+    ["Answer (JSON)", () => download(fileName(store.job, "json"), `${JSON.stringify(answer(), null, 2)}\n`, "application/json")],
     ["Report (HTML, opens offline)", async () => download(fileName(store.job, "html"), await post("/api/report", { job: store.job }), "text/html")],
   ];
   const menu = h("details", { class: "menu" }, h("summary", {}, "Export"));

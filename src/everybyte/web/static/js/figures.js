@@ -13,12 +13,13 @@ export function figures(answer, words) {
     const isSize = about.unit !== "count";
     const isSmall = isSize && value < SMALL;
     const write = isSize ? (n) => gib(n) : (n) => number(n);
-    const ends = answer.range[name];
+    const ends = isSmall ? null : answer.range[name];
+    const range = ends ? `${write(ends[0])} – ${write(ends[1])}` : "";
     return h(
       "tr", {},
       h("th", { scope: "row" }, h("code", {}, name), h("span", { class: "hint" }, about.meaning ?? "")),
-      h("td", { class: "n" }, isSmall ? `${number(value)} B` : `${write(value)}${isSize ? " GiB" : ""}`),
-      h("td", { class: "n" }, ends && !isSmall ? `${write(ends[0])} – ${write(ends[1])}` : ""),
+      h("td", { class: "n", "data-range": range || null }, isSmall ? `${number(value)} B` : `${write(value)}${isSize ? " GiB" : ""}`),
+      h("td", { class: "n" }, range),
     );
   });
   return h(

@@ -54,13 +54,13 @@ function byCategory(entries) {
 }
 
 function body(job, { category, bytes, entries }, rank, peak, words) {
-  const share = (amount) => (category === OUTSIDE ? "outside torch" : percent(amount, peak));
+  const share = (amount) => (category === OUTSIDE ? "–" : percent(amount, peak));
   const about = words.categories[category];
   return h(
     "tbody", {},
     h(
       "tr", { class: "group" },
-      h("th", { scope: "rowgroup" }, h("span", { class: "swatch", style: `--swatch-light: ${about.light}; --swatch-dark: ${about.dark}` }), spoken(category)),
+      h("th", { scope: "rowgroup" }, h("span", { class: "swatch", style: `--swatch-light: ${about.light}; --swatch-dark: ${about.dark}` }), about.label),
       h("td", { class: "n" }, size(bytes, 2)), h("td", { class: "n" }, share(bytes)),
     ),
     entries.flatMap((entry) => row(job, entry, rank, share(entry.bytes), words)),
@@ -78,7 +78,7 @@ function row(job, entry, rank, share, words) {
   const detail = h("tr", { id, class: "detail", hidden: true }, h("td", { colspan: 3 }));
   const button = h(
     "button", { type: "button", class: "row", "aria-expanded": "false", "aria-controls": id, onclick: () => toggle() },
-    entry.id,
+    breakable(entry.id),
   );
   const toggle = async () => {
     detail.hidden = !detail.hidden;
@@ -86,6 +86,11 @@ function row(job, entry, rank, share, words) {
     if (!detail.hidden && !detail.firstChild.hasChildNodes()) fill(detail.firstChild, await explanation(job, entry, rank, words));
   };
   return [h("tr", {}, h("td", {}, button), h("td", { class: "n" }, size(entry.bytes, 2)), h("td", { class: "n" }, share)), detail];
+}
+
+/** An id that may break after each of its parts. */
+function breakable(id) {
+  return id.split(/(?<=[/.])/).flatMap((part) => [part, h("wbr")]);
 }
 
 /** The formula of a row as a formula, its letters, and where it comes from. The answer holds the text; the server is asked for its setting in TeX. */

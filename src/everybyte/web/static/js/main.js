@@ -12,6 +12,7 @@ import { same } from "./job.js";
 import { ledger, rankOf } from "./ledger.js";
 import { Pictures, loadKatex } from "./pictures.js";
 import { Store } from "./state.js";
+import { themeButton } from "./paint.js";
 import { miniVerdict, refusal, verdict } from "./verdict.js";
 
 const store = new Store({ jobs: [EXAMPLES[0].job], active: 0 });
@@ -91,31 +92,12 @@ function show(results, active, compared) {
   fill(place.ledger, answer ? ledger(job, answer, rankOf(answer, store.state.rank), words, pick) : null);
 }
 
-/** Light, dark, or what the system says. */
-function themeButton() {
-  const names = { auto: "Theme: system", light: "Theme: light", dark: "Theme: dark" };
-  const chosen = () => document.documentElement.dataset.theme ?? "auto";
-  const button = h("button", { type: "button", onclick: () => turn() }, names[chosen()]);
-  const turn = () => {
-    const next = { auto: "light", light: "dark", dark: "auto" }[chosen()];
-    if (next === "auto") delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = next;
-    try {
-      localStorage.setItem("theme", next);
-    } catch {
-      // storage is blocked: the choice holds until the page is left
-    }
-    button.textContent = names[next];
-    answering.run(follow);
-  };
-  return button;
-}
-
 function tools() {
   const compareButton = h("button", { type: "button", onclick: () => startCompare(store) }, "Compare");
   store.subscribe((state) => (compareButton.disabled = state.jobs.length === 2));
   compareButton.disabled = store.state.jobs.length === 2;
-  fill(document.getElementById("tools"), compareButton, h("button", { type: "button", onclick: share }, "Share"), exportMenu(store, () => answered.map(({ answer }) => answer)), themeButton());
+  const exporting = exportMenu(store, () => answered[store.state.active]?.answer);
+  fill(document.getElementById("tools"), compareButton, h("button", { type: "button", onclick: share }, "Share"), exporting, themeButton(() => answering.run(follow)));
 }
 
 async function start() {

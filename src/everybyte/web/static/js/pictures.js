@@ -4,6 +4,7 @@ import { post } from "./api.js";
 import { download, fill, h, toast } from "./dom.js";
 import { fileName } from "./exports.js";
 import { modelName } from "./job.js";
+import { theme } from "./paint.js";
 
 const TITLES = {
   card: "On the card", phases: "Over the step", ranks: "Kinds of rank", places: "Where the bytes are", knob: "Against one setting",
@@ -76,12 +77,6 @@ export class Pictures {
     else download(file, await view.toImageURL("png", PNG_SCALE), "image/png");
     view.finalize();
   }
-}
-
-/** The theme that is painted now. */
-export function theme() {
-  const chosen = document.documentElement.dataset.theme;
-  return chosen ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 }
 
 /** Loads the drawing libraries, once; the verdict does not wait for them. */

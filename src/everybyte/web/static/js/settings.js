@@ -4,6 +4,9 @@ import { fill, h, uniqueId } from "./dom.js";
 import { get, originOf, purpose, resolved, set } from "./job.js";
 import { number, shown } from "./words.js";
 
+/** The model is picked above, and the version of the form is no setting. */
+const ELSEWHERE = /^(model(\.|$)|everybyte$)/;
+
 export class AllSettings {
   #store;
   #schema;
@@ -32,7 +35,7 @@ export class AllSettings {
   #build(word) {
     this.#built = word;
     const other = word === "train" ? "serve" : "train";
-    const wanted = this.#schema.filter(({ key }) => !key.startsWith(`${other}.`) && key !== "model" && !key.startsWith("model."));
+    const wanted = this.#schema.filter(({ key }) => !key.startsWith(`${other}.`) && !ELSEWHERE.test(key));
     this.#rows = wanted.map((setting) => this.#row(setting));
     const sections = grouped(this.#rows, sectionOf);
     fill(this.list, [...sections].map(([title, rows]) => h("section", {}, h("h3", {}, title), rows.map((row) => row.element))));
