@@ -63,6 +63,13 @@ class ChartsAsked(Asked, frozen=True, kw_only=True):
     """A whole-number setting: also the picture of memory against it."""
 
 
+class MeasuredAsked(Asked, frozen=True, kw_only=True):
+    """Of which job's kind the measured runs are wanted."""
+
+    job: RawJob
+    theme: Literal["light", "dark"] = "light"
+
+
 class ReportAsked(Asked, frozen=True, kw_only=True):
     """The job of a report."""
 
@@ -326,6 +333,14 @@ class TruthAnswer(Head, frozen=True, kw_only=True):
     all: Summary
     textbook: tuple[Summary, ...] | None
     comparisons: tuple[Comparison, ...]
+
+
+class MeasuredAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The measured runs of a job's kind: how many, their errors by group and figure, and predicted against measured as a picture."""
+
+    runs: int
+    groups: list[Summary]
+    picture: Spec
 
 
 class SettingsAnswer(msgspec.Struct, frozen=True, kw_only=True):

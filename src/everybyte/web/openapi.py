@@ -48,6 +48,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("post", "/api/fit", "The largest value of a setting that fits.", forms.FitAnswer, forms.FitAsked),
     Operation("post", "/api/compare", "What differs between two jobs.", forms.CompareAnswer, forms.CompareAsked),
     Operation("post", "/api/charts", "Pictures as Vega-Lite specifications.", forms.ChartsAnswer, forms.ChartsAsked),
+    Operation("post", "/api/measured", "The measured runs of a job's kind, beside what is predicted of them.", forms.MeasuredAnswer, forms.MeasuredAsked),
     Operation("post", "/api/report", "The offline report, one HTML file.", "text/html", forms.ReportAsked),
     Operation("post", "/api/job", "The job as a file.", forms.TextAnswer, forms.JobAsked),
     Operation("post", "/api/read", "What dropped files say of a model. Nothing is kept.", forms.ReadAnswer, forms.ReadAsked),

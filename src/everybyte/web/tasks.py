@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
 
-from everybyte.basics.errors import BadInput, EverybyteError, MissingExtra
+from everybyte.basics.errors import BadInput, MissingExtra
 from everybyte.job import Job, job_to_text, read_job
 from everybyte.job.fault import find_fault
 from everybyte.job.json_text import load as load_json
@@ -17,7 +16,7 @@ from everybyte.ledger.answer import Answer
 from everybyte.report import as_json
 from everybyte.report.find import find_entries, find_rank, find_setting
 from everybyte.report.tex import tex, tex_numbers
-from everybyte.web.forms import PICTURES, ChartsAsked, CompareAsked, ExplainAsked, FitAsked, JobAsked, ReportAsked, Spec
+from everybyte.web.forms import PICTURES, ChartsAsked, CompareAsked, ExplainAsked, FitAsked, JobAsked, MeasuredAnswer, MeasuredAsked, ReportAsked, Spec
 from everybyte.web.work import HTML, Reply
 
 Form = TypeVar("Form", bound=msgspec.Struct)
@@ -117,20 +116,19 @@ def job_text(body: bytes) -> bytes:
 
 def truth(body: bytes) -> bytes:
     """What `everybyte truth --json` prints for the groups whose whole name matches the regular expression in `body`."""
-    import re
+    from everybyte.web.runs import by_groups
 
-    from everybyte.measure.accuracy import summarise, summary_of
-    from everybyte.measure.truth import load_records
+    return _line(by_groups(body.decode()))
 
-    pattern = body.decode()
-    try:
-        wanted = re.compile(pattern)
-    except re.error as error:
-        raise BadInput("group", f"{pattern[:80]!r} is not a regular expression: {error}") from None
-    found = [c for record in load_records() if wanted.fullmatch(record["group"]) for c in _compared(msgspec.json.encode(record))]
-    if not found:
-        raise BadInput("group", f"no group of records matches {pattern[:80]!r}")
-    return _line(as_json.truth_object(summarise(found), summary_of("all", "", found), None, []))
+
+def measured(body: bytes) -> bytes:
+    """The measured runs of the same kind as the job: errors by group, and the picture of predicted against measured."""
+    from everybyte.report.charts import truth as draw
+    from everybyte.web.runs import like
+
+    asked = read(body, MeasuredAsked)
+    runs, comparisons, groups = like(read_job(asked.job))
+    return _line(MeasuredAnswer(runs=runs, groups=groups, picture=draw(comparisons, theme=asked.theme)))
 
 
 def read_files(body: bytes) -> bytes:
@@ -142,7 +140,7 @@ def read_files(body: bytes) -> bytes:
 
 TASKS: dict[str, Callable[[bytes], bytes | Reply]] = {
     "estimate": estimate, "explain": explain, "fit": fit, "compare": compare, "charts": charts, "report": report, "job": job_text, "truth": truth,
-    "read": read_files,
+    "measured": measured, "read": read_files,
 }  # fmt: skip
 
 
@@ -205,23 +203,6 @@ def _leaves(path: str, value: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from _leaves(join(path, key), below)
         else:
             yield join(path, key), below
-
-
-@lru_cache(maxsize=4096)
-def _compared(record: bytes) -> list[Any]:
-    """The figures of one measured run, predicted and measured. All records take half a minute, so each is answered once."""
-    from everybyte.measure.accuracy import Wanted, compare
-
-    return compare(msgspec.json.decode(record), Wanted(lambda _: True, lambda _: True), _predict)
-
-
-def _predict(job: dict[str, Any]) -> Answer:
-    try:
-        return _answer(read_job(job))
-    except EverybyteError:
-        raise
-    except Exception as fault:
-        raise EverybyteError(f"a fault of everybyte itself: {type(fault).__name__}") from fault
 
 
 def _renamed(error: BadInput, option: str, key: str) -> BadInput:
