@@ -47,6 +47,13 @@ def screen(console: Console, answer: Answer, unit: str = "GiB") -> Iterator[Text
 
 def heading(answer: Answer, width: int) -> Text:
     """Name, model and the settings that shape the answer, in two or three lines."""
+    title = Text(answer.name or answer.model.name, style="bold")
+    lines = [title, Text(" · ".join(model_facts(answer))), Text(" · ".join(settings_in_short(answer.job)))]
+    return Text("\n").join(wrap(line, width) for line in lines if line.plain)
+
+
+def model_facts(answer: Answer) -> list[str]:
+    """The model, where the answer has another name, and its parameters."""
     model = answer.model
     facts = [model.name] if answer.name else []
     facts.append(f"{count(model.params)} parameters")
@@ -54,11 +61,10 @@ def heading(answer: Answer, width: int) -> Text:
         facts.append(f"{count(model.active_params)} active")
     if model.trainable_params and model.trainable_params != model.params:
         facts.append(f"{count(model.trainable_params)} trained")
-    lines = [Text(answer.name or model.name, style="bold"), Text(" · ".join(facts)), Text(" · ".join(_settings(answer.job)))]
-    return Text("\n").join(wrap(line, width) for line in lines if line.plain)
+    return facts
 
 
-def _settings(job: dict[str, Any]) -> Iterator[str]:
+def settings_in_short(job: dict[str, Any]) -> Iterator[str]:
     """The settings of the job that a reader looks for first."""
     train, serve = job.get("train"), job.get("serve")
     if train:
@@ -132,12 +138,13 @@ def figures(answer: Answer, unit: str, width: int) -> Text:
     rows: list[list[Cell]] = [[Text(word, style="dim") for word in ("figure", unit, "9 runs of 10 lie in" if answer.range else "", "")]]
     names = [*(name for name in TORCH_FIGURES if name in answer.figures), *(name for name in answer.figures if name not in TORCH_FIGURES)]
     for name in names:
-        between = "" if name not in answer.range else " – ".join(_figure(name, end, unit) for end in answer.range[name])
-        rows.append([name, _figure(name, answer.figures[name], unit), between, Text(FIGURE_MEANING.get(name, ""), style="dim")])
+        between = "" if name not in answer.range else " – ".join(figure_text(name, end, unit) for end in answer.range[name])
+        rows.append([name, figure_text(name, answer.figures[name], unit), between, Text(FIGURE_MEANING.get(name, ""), style="dim")])
     return columns(rows, "lrrl", width)
 
 
-def _figure(name: str, value: float, unit: str) -> str:
+def figure_text(name: str, value: float, unit: str) -> str:
+    """A figure without the name of the unit; a count, or bytes of one token, in its own."""
     if name in COUNTS:
         return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
     value = int(value)

@@ -14,7 +14,7 @@ from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.ledger.entry import CATEGORIES, OUTSIDE_ALLOCATOR, Basis, Entry
 from everybyte.report.columns import Cell, columns, wrap
 from everybyte.report.differences import causes
-from everybyte.report.words import CATEGORY_STYLE, spoken
+from everybyte.report.words import CATEGORY_STYLE, shown_value, spoken
 
 MOST_OTHERS = 8
 UNCUT = 10_000
@@ -33,7 +33,9 @@ BASIS_MEANING: dict[Basis, str] = {
 
 def show_setting(console: Console, setting: Setting[Any]) -> None:
     """Prints a setting and where its value comes from."""
-    console.print(columns([["setting", Text(setting.key, style="bold")], ["value", _value(setting.value)], ["origin", setting.origin]], "ll", console.width))
+    console.print(
+        columns([["setting", Text(setting.key, style="bold")], ["value", shown_value(setting.value)], ["origin", setting.origin]], "ll", console.width)
+    )
 
 
 def show_entries(console: Console, entries: tuple[Entry, ...], rank: RankAnswer) -> None:
@@ -98,7 +100,7 @@ def show_ledger(console: Console, answer: Answer, rank: RankAnswer) -> None:
     if answer.settings:
         console.print()
         console.print(Text("Settings and where they come from", style="bold"))
-        rows = [[setting.key, _value(setting.value), Text(setting.origin, style="dim")] for setting in answer.settings]
+        rows = [[setting.key, shown_value(setting.value), Text(setting.origin, style="dim")] for setting in answer.settings]
         console.print(columns(rows, "lll", width, indent=1), soft_wrap=True)
 
 
@@ -118,7 +120,3 @@ def _equation(entry: Entry) -> Text:
     text = Text(entry.formula)
     numbers = entry.numbers()
     return text.append(f" = {numbers}", style="dim") if numbers != entry.formula else text
-
-
-def _value(value: object) -> str:
-    return {True: "true", False: "false"}[value] if isinstance(value, bool) else "none" if value is None else str(value)

@@ -60,6 +60,7 @@ CAPACITY = Colours("#111318", "#f5f6f8")
 """The line at what the device holds."""
 GOOD = Colours("#17703c", "#63cf8f")
 BAD = Colours("#b4161b", "#ff8078")
+LINK = Colours("#1d4fb3", "#8fb4ff")
 
 KINDS: tuple[Colours, ...] = (
     Colours("#034395", "#5b93e6"), Colours("#8b4707", "#e08a3c"), Colours("#208158", "#5db78a"), Colours("#a752a1", "#e086d8"),

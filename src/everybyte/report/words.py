@@ -83,3 +83,8 @@ def category_label(category: Category) -> str:
 def capital(text: str) -> str:
     """The text as the beginning of a sentence."""
     return text[:1].upper() + text[1:]
+
+
+def shown_value(value: object) -> str:
+    """The value of a setting as a job file writes it."""
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else "none" if value is None else str(value)

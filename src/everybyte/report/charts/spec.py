@@ -14,7 +14,8 @@ SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 WIDTH = 590
 """Points that the drawing takes; with labels on both sides and padding a picture stays below 800."""
 
-FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
+FONT = "Arial, 'Liberation Sans', Helvetica, sans-serif"
+"""Fonts of the same widths: a drawing is measured on one machine and read on another."""
 SMALL, NORMAL, LARGE = 11, 12, 15
 """Sizes of type in points."""
 

@@ -29,9 +29,8 @@ def truth(comparisons: Sequence[Comparison], theme: Theme = "light", figure: str
     ends = [value for row in data for value in (row["measured"], row["predicted"])] or [1.0, 2.0]
     low, high = min(ends) / 1.3, max(ends) * 1.3
     scale: Spec = {"type": "log", "base": 2, "domain": [low, high], "nice": False}
-    axis = {
-        "tickCount": 8, "labelExpr": "datum.value < 1 ? format(datum.value * 1024, ',~r') + ' MiB' : format(datum.value, ',~r') + ' GiB'", "labelOverlap": True, "labelSeparation": 6,
-    }  # fmt: skip
+    words = "datum.value < 1 ? format(datum.value * 1024, ',~r') + ' MiB' : format(datum.value, ',~r') + ' GiB'"
+    axis = {"tickCount": 8, "labelExpr": words, "labelOverlap": True, "labelSeparation": 6}
     kind: Spec = {"field": "kind", "type": "nominal", "title": None, "sort": None, "legend": {"orient": "right"}}
     points = {
         "data": {"values": data},

@@ -1,0 +1,56 @@
+"""The figures with their ranges and where the ranges come from, and the kinds of rank."""
+
+from __future__ import annotations
+
+from everybyte.catalog.ranges import spread
+from everybyte.engines.registry import folder_of, runs_on_several
+from everybyte.job import Job
+from everybyte.ledger.answer import Answer
+from everybyte.report.estimate import figure_text
+from everybyte.report.html.tags import Html, element, joined, table
+from everybyte.report.sums import rank_needs
+from everybyte.report.words import COUNTS, FIGURE_MEANING, TORCH_FIGURES, short_size, spoken
+
+
+def figures_section(answer: Answer, job: Job) -> Html:
+    """A row for each figure; torch's three stand first and are not added."""
+    names = [*(name for name in TORCH_FIGURES if name in answer.figures), *(name for name in answer.figures if name not in TORCH_FIGURES)]
+    rows: list[list[object]] = [
+        [element("code", name), _amount(name, answer.figures[name]), *_range(answer, job, name), FIGURE_MEANING.get(name, "")] for name in names
+    ]
+    about = element(
+        "p",
+        "A range is the interval in which nine of ten measured values are expected. It is learnt from the errors of predictions for measured runs of the same "
+        "kind that ship with the product; everybyte truth shows them. A figure without a range has no measured runs, or was given.",
+    )
+    first = table(["Figure", "Predicted", "Range", "Learnt from", "What it counts"], rows, class_="figures")
+    return joined(first, about, _ranks(answer))
+
+
+def _amount(name: str, value: float) -> str:
+    text = figure_text(name, value, "GiB")
+    return text if name in COUNTS or text.endswith(" B") else f"{text} GiB"
+
+
+def _range(answer: Answer, job: Job, name: str) -> tuple[str, str]:
+    """The range, and the runs behind it."""
+    if name not in answer.range:
+        return "", ""
+    section, engine = folder_of(job)
+    found = spread(name, section, engine, runs_on_several(job))
+    low, high = answer.range[name]
+    return f"{_amount(name, low)} – {_amount(name, high)}", f"{found.runs:,} runs of {found.groups:,} kinds" if found else ""
+
+
+def _ranks(answer: Answer) -> Html:
+    if len(answer.ranks) == 1:
+        return Html()
+    rows: list[list[object]] = [
+        [rank.label, f"{rank.gpus:,}", short_size(rank_needs(answer, rank), digits=2), spoken(rank.peak_phase), _headroom(answer, rank_needs(answer, rank))]
+        for rank in answer.ranks
+    ]
+    return joined(element("h3", "Kinds of rank"), table(["Ranks", "GPUs", "Needs", "Peak in", "Left of the card"], rows))
+
+
+def _headroom(answer: Answer, needs: int) -> str:
+    return "" if answer.hardware is None else short_size(answer.hardware.capacity - needs, digits=2)
