@@ -10,6 +10,7 @@ import { Fits } from "./fits.js";
 import { Form } from "./form.js";
 import { same } from "./job.js";
 import { ledger, rankOf } from "./ledger.js";
+import { Measured } from "./measured.js";
 import { Pictures, loadKatex } from "./pictures.js";
 import { Store } from "./state.js";
 import { themeButton } from "./paint.js";
@@ -18,6 +19,7 @@ import { miniVerdict, refusal, verdict } from "./verdict.js";
 const store = new Store({ jobs: [EXAMPLES[0].job], active: 0 });
 const root = document.getElementById("answer");
 const pictures = new Pictures();
+const measured = new Measured();
 const fits = new Fits();
 const answering = new Newest();
 const drawing = new Newest();
@@ -87,6 +89,7 @@ function show(results, active, compared) {
   document.title = `${answer?.name || answer?.model.name || "everybyte"}: ${answer?.fits === false ? "does not fit" : answer?.fits ? "fits" : "will it fit?"}`;
   fill(place.warnings, answer ? warnings(answer) : null);
   fill(place.figures, answer ? figures(answer, words) : null);
+  measured.show(answer ? job : null);
   fill(place.grounds, answer ? grounds(answer) : null);
   const pick = (label) => store.update({ rank: label });
   fill(place.ledger, answer ? ledger(job, answer, rankOf(answer, store.state.rank), words, pick) : null);
@@ -101,7 +104,7 @@ function tools() {
 }
 
 async function start() {
-  fill(root, place.head, place.verdict, place.warnings, pictures.element, place.ledger, place.figures, place.grounds);
+  fill(root, place.head, place.verdict, place.warnings, pictures.element, place.ledger, place.figures, measured.element, place.grounds);
   let settings;
   try {
     [{ settings }, words] = await Promise.all([ask("/api/settings"), ask("/api/words")]);

@@ -6,29 +6,80 @@ import { fileName } from "./exports.js";
 import { modelName } from "./job.js";
 import { theme } from "./paint.js";
 
-const TITLES = {
-  card: "On the card", phases: "Over the step", ranks: "Kinds of rank", places: "Where the bytes are", knob: "Against one setting",
-};
+const NAMES = ["card", "phases", "ranks", "places", "knob"];
 const PNG_SCALE = 2;
 
+/** A frame with one picture in it. */
+export class Picture {
+  #title = h("h2");
+  #about = h("p", { class: "hint" });
+  #place = h("div", { class: "picture" });
+  #view = null;
+  #spec = null;
+  #job = null;
+
+  constructor(name) {
+    this.name = name;
+    const save = h("span", { class: "save" }, this.#saver("svg"), this.#saver("png"));
+    this.element = h("figure", { class: "panel", hidden: true }, h("figcaption", {}, h("div", {}, this.#title, this.#about), save), this.#place);
+  }
+
+  /** Draws what the server describes. The picture's own title becomes the caption of its frame, where a long one can wrap. */
+  async draw(spec, job) {
+    await librariesAreThere();
+    const { title, ...rest } = spec;
+    const canvas = h("div", { role: "img", "aria-label": spec.description ?? title.text });
+    this.element.hidden = false;
+    this.#place.style.minHeight = `${this.#place.offsetHeight}px`; // so that the page does not jump while a picture is exchanged
+    this.#place.append(h("div", { class: "drawing" }, canvas));
+    const fitted = { ...rest, width: "container", background: "transparent", autosize: { type: "fit-x", contains: "padding" } };
+    // expressions are interpreted, never evaluated as code: the server's headers forbid `eval`
+    const { view } = await globalThis.vegaEmbed(canvas, fitted, { actions: false, ast: true, expr: globalThis.vega.expressionInterpreter, renderer: "svg", tooltip: { theme: theme() } });
+    canvas.querySelector("svg")?.setAttribute("aria-hidden", "true");
+    this.#view?.finalize();
+    [this.#view, this.#spec, this.#job] = [view, spec, job];
+    this.#title.textContent = title.text;
+    this.#about.textContent = [title.subtitle ?? []].flat().join(" ");
+    fill(this.#place, canvas);
+    this.#place.style.minHeight = "";
+  }
+
+  hide() {
+    this.element.hidden = true;
+  }
+
+  #saver(kind) {
+    return h("button", { type: "button", class: "link", "aria-label": `${this.name}: save as ${kind.toUpperCase()}`, onclick: () => this.#save(kind) }, kind.toUpperCase());
+  }
+
+  /** Draws the picture anew as it stands in the specification, with its title and on its own background. */
+  async #save(kind) {
+    const file = fileName({ name: `${this.#job.name || modelName(this.#job)} ${this.name}` }, kind);
+    const runtime = globalThis.vega.parse(globalThis.vegaLite.compile(this.#spec).spec, null, { ast: true });
+    const view = new globalThis.vega.View(runtime, { expr: globalThis.vega.expressionInterpreter, renderer: "none" });
+    if (kind === "svg") download(file, await view.toSVG(), "image/svg+xml");
+    else download(file, await view.toImageURL("png", PNG_SCALE), "image/png");
+    view.finalize();
+  }
+}
+
+/** The pictures of one answer. */
 export class Pictures {
-  #frames = new Map();
+  #pictures = NAMES.map((name) => new Picture(name));
 
   constructor() {
-    this.element = h("div", { class: "pictures" });
-    for (const name of Object.keys(TITLES)) this.#frames.set(name, this.#frame(name));
-    fill(this.element, [...this.#frames.values()].map(({ figure }) => figure));
+    this.element = h("div", { class: "pictures" }, this.#pictures.map(({ element }) => element));
   }
 
   /** Draws the pictures `names` of a job, and the one against `knob`. `isOld()` says whether something newer waits. */
   async show({ job, names, rank, knob }, isOld) {
     try {
       const asked = { job, pictures: names, theme: theme(), ...(rank ? { rank } : {}), ...(knob ? { knob } : {}) };
-      const [{ pictures }] = await Promise.all([post("/api/charts", asked), vegaIsThere()]);
-      for (const [name, frame] of this.#frames) {
+      const { pictures } = await post("/api/charts", asked);
+      for (const picture of this.#pictures) {
         if (isOld()) return;
-        frame.figure.hidden = !pictures[name];
-        if (pictures[name]) await this.#draw(frame, pictures[name], job);
+        if (pictures[picture.name]) await picture.draw(pictures[picture.name], job);
+        else picture.hide();
       }
       this.element.dataset.drawn = String(Number(this.element.dataset.drawn ?? 0) + 1);
     } catch (error) {
@@ -38,49 +89,12 @@ export class Pictures {
   }
 
   clear() {
-    for (const { figure } of this.#frames.values()) figure.hidden = true;
-  }
-
-  #frame(name) {
-    const frame = { name, title: h("h2"), about: h("p", { class: "hint" }), place: h("div", { class: "picture" }), view: null, spec: null, job: null };
-    const save = (kind) =>
-      h("button", { type: "button", class: "link", "aria-label": `${TITLES[name]}: save as ${kind.toUpperCase()}`, onclick: () => this.#save(frame, kind) }, kind.toUpperCase());
-    const caption = h("figcaption", {}, h("div", {}, frame.title, frame.about), h("span", { class: "save" }, save("svg"), save("png")));
-    frame.figure = h("figure", { class: "panel", hidden: true }, caption, frame.place);
-    return frame;
-  }
-
-  /** The picture's own title becomes the caption of its frame, where a long one can wrap. */
-  async #draw(frame, spec, job) {
-    const { title, ...rest } = spec;
-    frame.title.textContent = title?.text ?? TITLES[frame.name];
-    frame.about.textContent = [title?.subtitle ?? []].flat().join(" ");
-    const canvas = h("div", { role: "img", "aria-label": spec.description ?? TITLES[frame.name] });
-    frame.place.style.minHeight = `${frame.place.offsetHeight}px`; // so that the page does not jump while a picture is exchanged
-    frame.place.append(h("div", { class: "drawing" }, canvas));
-    const fitted = { ...rest, width: "container", background: "transparent", autosize: { type: "fit-x", contains: "padding" } };
-    // expressions are interpreted, never evaluated as code: the server's headers forbid `eval`
-    const { view } = await globalThis.vegaEmbed(canvas, fitted, { actions: false, ast: true, expr: globalThis.vega.expressionInterpreter, renderer: "svg", tooltip: { theme: theme() } });
-    canvas.querySelector("svg")?.setAttribute("aria-hidden", "true");
-    frame.view?.finalize();
-    Object.assign(frame, { view, spec, job });
-    fill(frame.place, canvas);
-    frame.place.style.minHeight = "";
-  }
-
-  /** Draws the picture anew as it stands in the specification, with its title and on its own background. */
-  async #save({ name, spec, job }, kind) {
-    const file = fileName({ name: `${job.name || modelName(job)} ${name}` }, kind);
-    const runtime = globalThis.vega.parse(globalThis.vegaLite.compile(spec).spec, null, { ast: true });
-    const view = new globalThis.vega.View(runtime, { expr: globalThis.vega.expressionInterpreter, renderer: "none" });
-    if (kind === "svg") download(file, await view.toSVG(), "image/svg+xml");
-    else download(file, await view.toImageURL("png", PNG_SCALE), "image/png");
-    view.finalize();
+    for (const picture of this.#pictures) picture.hide();
   }
 }
 
 /** Loads the drawing libraries, once; the verdict does not wait for them. */
-function vegaIsThere() {
+function librariesAreThere() {
   vega ??= ["vega/vega.min.js", "vega-lite/vega-lite.min.js", "vega-interpreter/vega-interpreter.min.js", "vega-embed/vega-embed.min.js"].reduce(
     (before, file) => before.then(() => script(`/static/vendor/${file}`)), Promise.resolve(),
   );
