@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from everybyte.ledger import display
+
 if TYPE_CHECKING:
     from everybyte.basics.errors import BadInput, EverybyteError
     from everybyte.conductor import estimate, headline
@@ -32,3 +34,13 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_HOME[name]), name)
+
+
+def _forms_for_notebooks(thing: object) -> dict[str, Any]:
+    """How a notebook shows an answer or a ledger (`everybyte.ledger.display`)."""
+    from everybyte.report.notebook import mimebundle
+
+    return mimebundle(thing)
+
+
+display.forms_of = _forms_for_notebooks

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from everybyte.basics.origin import Setting
+from everybyte.ledger.display import Displayed
 from everybyte.ledger.entry import Entry, Phase
 from everybyte.ledger.ledger import Ledger, PhaseTotal
 
@@ -57,7 +58,7 @@ class RankAnswer(msgspec.Struct, frozen=True, kw_only=True):
         return Ledger(self.ledger)
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class Answer(Displayed, msgspec.Struct, frozen=True, kw_only=True):
     """Figures, ranges, ledgers and the settings they rest on. `fits` and `headroom` are None when no hardware is named."""
 
     name: str

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from everybyte.ledger.display import Displayed
 from everybyte.ledger.entry import OUTSIDE_ALLOCATOR, Entry, Phase
 
 
@@ -16,7 +17,7 @@ class PhaseTotal(msgspec.Struct, frozen=True):
     allocated: int
 
 
-class Ledger(msgspec.Struct, frozen=True):
+class Ledger(Displayed, msgspec.Struct, frozen=True):
     """All entries of one kind of rank. A peak is a maximum over phases, never a sum of maxima."""
 
     entries: tuple[Entry, ...]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from everybyte.basics.units import GiB
 from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.ledger.entry import OUTSIDE_ALLOCATOR, Category, Phase
@@ -22,8 +24,13 @@ def phases(answer: Answer, rank: RankAnswer | None = None, theme: Theme = "light
     the picture of the card.
     """
     rank = rank or answer.worst
+    facts = [answer.name or answer.model.name, *([rank.label] if len(answer.ranks) > 1 else [])]
+    return phases_of(rank, facts, answer.hardware.capacity if answer.hardware else None, theme)
+
+
+def phases_of(rank: RankAnswer, facts: Sequence[str] = (), capacity: int | None = None, theme: Theme = "light") -> Spec:
+    """The picture of one kind of rank by itself; `facts` say what it is."""
     totals = _totals(rank)
-    capacity = answer.hardware.capacity if answer.hardware else None
     top = max(*(row["bytes"] for row in totals), capacity or 0, 1)
     order = [spoken(phase.name) for phase in rank.phases]
     x: Spec = {"field": "phase", "type": "nominal", "sort": order, "title": None, "axis": {"labelAngle": 0, "ticks": False, "labelLimit": 90, "domain": False}}
@@ -33,8 +40,8 @@ def phases(answer: Answer, rank: RankAnswer | None = None, theme: Theme = "light
     return picture(
         {"width": WIDTH, "height": HEIGHT, "layer": layers, "resolve": APART},
         title=f"Phase by phase: the peak is {peak['short']} in {spoken(rank.peak_phase)}",
-        subtitle=_subtitle(answer, rank),
-        description=_description(answer, rank),
+        subtitle=" · ".join([*facts, "what lives at the highest instant of each phase"]),
+        description=_description(rank, facts),
         theme=theme,
     )
 
@@ -115,14 +122,7 @@ def _labels(totals: list[Row], x: Spec, theme: Theme) -> list[Spec]:
     return [rims, sizes, {**peaks, "mark": {**words, **halo(theme)}}, {**peaks, "mark": words}]
 
 
-def _subtitle(answer: Answer, rank: RankAnswer) -> str:
-    facts = [answer.name or answer.model.name]
-    if len(answer.ranks) > 1:
-        facts.append(rank.label)
-    return " · ".join([*facts, "what lives at the highest instant of each phase"])
-
-
-def _description(answer: Answer, rank: RankAnswer) -> str:
-    where = f" of {rank.label}" if len(answer.ranks) > 1 else ""
+def _description(rank: RankAnswer, facts: Sequence[str]) -> str:
+    where = f" of {facts[1]}" if len(facts) > 1 else ""
     sizes = ", ".join(f"{row['phase']} {row['short']}" for row in _totals(rank))
-    return f"Memory{where} over the phases of the step, the peak in {spoken(rank.peak_phase)}: {sizes}."
+    return f"Memory{where} over the phases, the peak in {spoken(rank.peak_phase)}: {sizes}."

@@ -60,11 +60,8 @@ def _categories(rank: RankAnswer, sources: Sources) -> Iterator[Html]:
     for category in sorted((c for c in CATEGORIES if c in by_category), key=lambda c: -at_peak(c)):
         rows = sorted(by_category[category], key=lambda entry: -entry.bytes)
         size = at_peak(category)
-        title = element(
-            "summary",
-            element("span", class_=f"swatch {category}", aria_hidden="true"),
-            f"{category_label(category)}, {short_size(size, digits=2) if size else 'nothing'} at the peak",
-        )
+        words = f"{category_label(category)}, {short_size(size, digits=2) if size else 'nothing'} at the peak"
+        title = element("summary", element("span", class_=f"swatch {category}", aria_hidden="true"), words)
         yield element("details", title, _table(rank, rows, sources, category), class_="category", open=True)
 
 
