@@ -8,7 +8,23 @@ from everybyte.basics.units import GiB
 from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.ledger.entry import OUTSIDE_ALLOCATOR, Category, Phase
 from everybyte.report.charts.capacity import APART, across
-from everybyte.report.charts.spec import RIM, WIDTH, Row, Spec, colours, exact, gib, halo, in_stack_order, picture, plain_labels, rim, size_axis, tooltip
+from everybyte.report.charts.spec import (
+    RIM,
+    WIDTH,
+    Row,
+    Spec,
+    colours,
+    exact,
+    fitted,
+    gib,
+    halo,
+    in_stack_order,
+    picture,
+    plain_labels,
+    rim,
+    size_axis,
+    tooltip,
+)
 from everybyte.report.palette import BACKGROUND, FAINT_TEXT, TEXT, Theme
 from everybyte.report.words import category_label, short_size, spoken
 
@@ -33,7 +49,7 @@ def phases_of(rank: RankAnswer, facts: Sequence[str] = (), capacity: int | None 
     totals = _totals(rank)
     top = max(*(row["bytes"] for row in totals), capacity or 0, 1)
     order = [spoken(phase.name) for phase in rank.phases]
-    x: Spec = {"field": "phase", "type": "nominal", "sort": order, "title": None, "axis": {"labelAngle": 0, "ticks": False, "labelLimit": 90, "domain": False}}
+    x: Spec = {"field": "phase", "type": "nominal", "sort": order, "title": None, "axis": _axis(len(order))}
     found = in_stack_order({entry.category for entry in rank.ledger if entry.bytes})
     layers = [_stacks(rows(rank, top), found, top, x, theme), *([across(capacity, theme)] if capacity is not None else []), *_labels(totals, x, theme)]
     peak = max(totals, key=lambda row: int(row["bytes"]))
@@ -44,6 +60,12 @@ def phases_of(rank: RankAnswer, facts: Sequence[str] = (), capacity: int | None 
         description=_description(rank, facts),
         theme=theme,
     )
+
+
+def _axis(phases: int) -> Spec:
+    """Names below the stacks, a word a line, so that they do not meet in a narrow picture."""
+    room = fitted(f"width / {phases}", WIDTH / phases)
+    return {"labelAngle": 0, "ticks": False, "labelExpr": "split(datum.label, ' ')", "labelLimit": room, "domain": False}
 
 
 def rows(rank: RankAnswer, top: int = 1) -> list[Row]:

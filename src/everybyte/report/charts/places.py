@@ -9,7 +9,7 @@ from typing import NamedTuple
 from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.ledger.entry import Category, Entry
 from everybyte.report.charts.phases import living
-from everybyte.report.charts.spec import RIM, SMALL, WIDTH, Row, Spec, exact, gib, in_stack_order, picture, rim, tooltip
+from everybyte.report.charts.spec import RIM, SMALL, WIDTH, Row, Spec, exact, fitted, gib, in_stack_order, picture, rim, tooltip
 from everybyte.report.palette import BACKGROUND, CATEGORY_COLOUR, Theme, ink_on, mixed
 from everybyte.report.sums import place
 from everybyte.report.words import category_label, short_size, spoken
@@ -21,8 +21,8 @@ SHARES = (1, 0.88, 0.76)
 """How much of the category's colour is in the boxes of each level."""
 LINE = 14
 """Points of height that a label needs."""
-LETTER = 5.5
-"""Points that a letter takes at most on average."""
+GAP = 7
+"""Points between the edge of a box and its label."""
 
 _NUMBERS = re.compile(r"\.\d+(?:-\d+)?(?=/|$)")
 """The numbers of layers in a place: many runs of layers (a hybrid's) are one part of the network."""
@@ -124,25 +124,19 @@ def _row(box: Box, total: int, theme: Theme) -> Row:
     return {
         "level": box.level, "category": category_label(box.category), "left": left, "right": right, "from": gib(box.start), "to": gib(box.start + box.bytes),
         "path": " › ".join(box.path), "bytes": box.bytes, "size": exact(box.bytes), "share": f"{100 * box.bytes / total:.1f} %" if total else "",
-        "label": _label(box, right - left) if height >= LINE else "", "x": left + 7, "middle": gib(box.start + box.bytes / 2),
+        "label": f"{box.path[-1]}  {short_size(box.bytes)}" if height >= LINE else "", "middle": gib(box.start + box.bytes / 2),
         "fill": fill, "ink": ink_on(fill), "rim": rim(height),
     }  # fmt: skip
 
 
-def _label(box: Box, width: int) -> str:
-    """Name and size, the name cut where the column ends."""
-    size = short_size(box.bytes)
-    room = int((width - 14) / LETTER) - len(size) - 2
-    name = box.path[-1]
-    return f"{name if len(name) <= room else name[: room - 1] + '…'}  {size}"
-
-
 def _labels(data: list[Row]) -> Spec:
+    """Name and size in each box that is high enough, cut where the column ends."""
+    room = fitted(f"(datum.right - datum.left) * width / {WIDTH} - {2 * GAP}", COLUMNS[1] - 2 * GAP)
     return {
         "data": {"values": [row for row in data if row["label"]]},
-        "mark": {"type": "text", "align": "left", "baseline": "middle", "fontSize": SMALL},
+        "mark": {"type": "text", "align": "left", "baseline": "middle", "fontSize": SMALL, "dx": GAP, "limit": room},
         "encoding": {
-            "x": {"field": "x", "type": "quantitative"},
+            "x": {"field": "left", "type": "quantitative"},
             "y": {"field": "middle", "type": "quantitative"},
             "text": {"field": "label"},
             "color": {"field": "ink", "type": "nominal", "scale": None},

@@ -67,16 +67,23 @@ def in_stack_order(categories: Iterable[Category]) -> list[Category]:
 
 
 def colours(labels: Mapping[Category, str], theme: Theme, *, columns: int = 4) -> Spec:
-    """The colour channel for a field `category` that holds the labels; its legend stands below, in the order of the stack."""
+    """The colour channel for a field `category` that holds the labels; its legend stands below, in the order of the stack, in fewer columns where a page
+    makes the picture narrower."""
     order = in_stack_order(labels)
+    columns_that_fit = fitted(f"max(1, round(width * {columns} / {WIDTH}))", columns)
     return {
         "field": "category",
         "type": "nominal",
         "title": None,
         "sort": None,
         "scale": {"domain": [labels[c] for c in order], "range": [CATEGORY_COLOUR[c].on(theme) for c in order]},
-        "legend": {"orient": "bottom", "direction": "horizontal", "columns": columns, "symbolType": "square"},
+        "legend": {"orient": "bottom", "direction": "horizontal", "columns": columns_that_fit, "symbolType": "square"},
     }
+
+
+def fitted(expression: str, usual: float) -> Spec:
+    """A number that follows the width at which a page shows the picture. Where several pictures are one there is no such width, and the usual number holds."""
+    return {"expr": f"width > 0 ? {expression} : {usual}"}
 
 
 def plain_labels(categories: Iterable[Category]) -> dict[Category, str]:
