@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from everybyte.measure.accuracy import Comparison, Summary, summarise, summary_of
-from writers.markdown import NOTE, table
+from writers.markdown import HIDE_PAGES, NOTE, table
 from writers.measured import Measured
 from writers.refusals import unanswered
 
@@ -78,7 +78,7 @@ def accuracy_page(measured: Measured) -> str:
     rows = measured.comparisons
     training = [row for row in rows if row.group not in measured.serving]
     serving = [row for row in rows if row.group in measured.serving]
-    parts = [f"# Accuracy\n\n{NOTE}", head(measured), picture("training", "of training"), picture("serving", "of serving")]
+    parts = [f"{HIDE_PAGES}\n\n# Accuracy\n\n{NOTE}", head(measured), picture("training", "of training"), picture("serving", "of serving")]
     parts += ["## By figure", by_figure("Training", training), by_figure("Serving", serving), weak(training, serving)]
     parts += [
         "## By group",

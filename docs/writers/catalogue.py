@@ -36,7 +36,7 @@ def models_page() -> str:
     for kind in sorted({model.model_type for model in models}):
         rows = [model_row(model) for model in models if model.model_type == kind]
         parts.append(f"## {kind}\n\n{table(('model', 'parameters', 'active', 'architecture', 'source of the configuration'), rows, 'lrrll')}")
-    return page("Models", *parts)
+    return page("Models", *parts, wide=True)
 
 
 def model_row(model: ModelRow) -> tuple[str, ...]:
@@ -50,15 +50,16 @@ def gpus_page() -> str:
     """Every GPU, by segment."""
     gpus = all_gpus()
     parts = [f"{len(gpus)} devices. {GPUS}", gathered()]
-    titles = ("GPU", "usable GiB", "sold as GB", "GB/s", "16-bit TFLOPS", "cc", "year", "usable memory is", "source", "confidence")
+    titles = ("GPU", "usable GiB", "sold as GB", "GB/s", "16-bit TFLOPS", "cc", "year", "source; confidence; what usable is")
     for segment in dict.fromkeys(gpu.segment for gpu in gpus):
         rows = [gpu_row(gpu) for gpu in gpus if gpu.segment == segment]
-        parts.append(f"## {segment.capitalize()}\n\n{table(titles, rows, 'lrrrrrrlll')}")
-    return page("GPUs", *parts)
+        parts.append(f"## {segment.capitalize()}\n\n{table(titles, rows, 'lrrrrrrl')}")
+    return page("GPUs", *parts, wide=True)
 
 
 def gpu_row(gpu: Gpu) -> tuple[str, ...]:
     """Sizes, rates and sources."""
     rate = gpu.bf16_tflops or gpu.fp16_tflops
     numbers = [f"{gpu.capacity / GiB:.2f}", f"{gpu.memory_gb_marketing:g}", *(f"{value:,g}" if value else "" for value in (gpu.bandwidth_gb_s, rate))]
-    return f"`{gpu.name}`", *numbers, gpu.compute_capability, str(gpu.launch_year), gpu.capacity_source, gpu.source, gpu.confidence
+    sources = f"{gpu.source}; {gpu.confidence}; {gpu.capacity_source}"
+    return f"`{gpu.name}`", *numbers, gpu.compute_capability, str(gpu.launch_year), sources

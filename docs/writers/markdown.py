@@ -7,6 +7,9 @@ from collections.abc import Iterable, Sequence
 
 NOTE = "<!-- Written by docs/generate.py from the code; do not edit. -->"
 
+HIDE_SECTIONS = "---\nhide:\n  - toc\n---"
+HIDE_PAGES = "---\nhide:\n  - navigation\n---"
+
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]], align: str = "") -> str:
     """A table; `align` has an `l` or `r` for each column, left where it is shorter. Bars inside of cells are escaped."""
@@ -20,9 +23,10 @@ def block(text: str, kind: str = "") -> str:
     return f"```{kind}\n{text}\n```"
 
 
-def page(title: str, *parts: str) -> str:
-    """A page that is written whole."""
-    return "\n\n".join([f"# {title}", NOTE, *parts]) + "\n"
+def page(title: str, *parts: str, wide: bool = False) -> str:
+    """A page that is written whole. A wide one has no list of its sections beside it, so that its tables have the room."""
+    head = [HIDE_SECTIONS] if wide else []
+    return "\n\n".join([*head, f"# {title}", NOTE, *parts]) + "\n"
 
 
 def docstring(thing: object) -> str:

@@ -119,7 +119,7 @@ def small(svg: bytes) -> bytes:
     The page's alternative text, and the title and description of the whole, stay.
     """
     text = svg.decode()
-    text = re.sub(r'(<path aria-label=)"[^"]*"( role="graphics-symbol")? aria-roledescription="[^"]*"', r'<path', text)
+    text = re.sub(r'(<path aria-label=)"[^"]*"( role="graphics-symbol")? aria-roledescription="[^"]*"', r"<path", text)
     return re.sub(r"(\d+\.\d\d)\d+", r"\1", text).encode()
 
 

@@ -56,7 +56,13 @@ def fields(cls: type) -> str:
     docs = field_docs(sys.modules[cls.__module__]).get(cls.__name__, {})
     types = {name: kind for base in reversed(cls.__mro__) for name, kind in getattr(base, "__annotations__", {}).items()}
     names = getattr(cls, "__struct_fields__", ()) or getattr(cls, "_fields", ())
-    return table(("field", "type", "meaning"), [(f"`{name}`", f"`{types[name]}`", docs.get(name, "")) for name in names])
+    return table(("field", "type", "meaning"), [(f"`{name}`", f"`{written(types[name])}`", docs.get(name, "")) for name in names])
+
+
+def written(kind: object) -> str:
+    """A type as it stands in the code; a union with "or", since a bar would end the cell of a table."""
+    text = getattr(kind, "__forward_arg__", str(kind))
+    return text.replace(" | ", " or ")
 
 
 def methods(cls: type) -> list[str]:
@@ -66,5 +72,5 @@ def methods(cls: type) -> list[str]:
         if name.startswith("_") or not (inspect.isfunction(member) or isinstance(member, property)):
             continue
         call = f"{name}{signature(member)}".replace("(self, ", "(").replace("(self)", "()") if inspect.isfunction(member) else name
-        rows.append((f"`{call}`", " ".join(docstring(member).split())))
+        rows.append((f"`{written(call)}`", " ".join(docstring(member).split())))
     return [table(("method or property", "meaning"), rows)] if rows else []
