@@ -70,7 +70,7 @@ def _bar(data: list[Row], labels: dict[Category, str], end: int, theme: Theme) -
             "x2": {"field": "to"},
             "y": {"value": LABEL_ROOM},
             "y2": {"value": LABEL_ROOM + HEIGHT},
-            "color": colours(labels, theme, columns=3),
+            "color": colours(labels, theme, columns=3, room=190),
             "tooltip": tooltip(("place", "what"), ("size", "bytes"), ("share", "of what is needed")),
         },
     }

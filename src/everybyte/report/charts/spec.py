@@ -66,11 +66,11 @@ def in_stack_order(categories: Iterable[Category]) -> list[Category]:
     return [category for category in STACK if category in found]
 
 
-def colours(labels: Mapping[Category, str], theme: Theme, *, columns: int = 4) -> Spec:
-    """The colour channel for a field `category` that holds the labels; its legend stands below, in the order of the stack, in fewer columns where a page
-    makes the picture narrower."""
+def colours(labels: Mapping[Category, str], theme: Theme, *, columns: int = 4, room: int = 100) -> Spec:
+    """The colour channel for a field `category` that holds the labels; its legend stands below, in the order of the stack. `room` points of
+    the drawing's width go to a column: where a page makes the picture narrow, there are fewer."""
     order = in_stack_order(labels)
-    columns_that_fit = fitted(f"max(1, round(width * {columns} / {WIDTH}))", columns)
+    columns_that_fit = fitted(f"clamp(floor(width / {room}), 1, {columns})", columns)
     return {
         "field": "category",
         "type": "nominal",
