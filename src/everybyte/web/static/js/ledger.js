@@ -70,7 +70,7 @@ function body(job, { category, bytes, entries }, rank, peak, words) {
 function percent(part, whole) {
   if (!whole) return "";
   const share = (100 * part) / whole;
-  return share < 0.5 ? "<1 %" : `${share.toFixed(0)} %`;
+  return share < 0.5 ? "<1 %" : `${number(share, 0)} %`;
 }
 
 function row(job, entry, rank, share, words) {

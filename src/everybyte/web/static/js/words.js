@@ -27,9 +27,9 @@ export function count(n) {
   return String(n);
 }
 
-/** `194,176`, `5.93`: a number with commas. */
+/** `194,176`, `5.93`: a number with commas. A half goes to the even digit, as Python rounds it: sizes in GiB often end in exactly one. */
 export function number(n, digits = n % 1 ? 2 : 0) {
-  return n.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  return n.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits, roundingMode: "halfEven" });
 }
 
 /** `optimizer_state` -> `optimizer state`. */
