@@ -9,8 +9,7 @@ import pytest
 
 from everybyte.conductor import estimate
 from everybyte.ledger.entry import CATEGORIES
-from everybyte.ledger.held import held
-from everybyte.report.charts.phases import living
+from everybyte.ledger.held import held, living
 from everybyte.report.charts.spec import in_stack_order
 from everybyte.report.palette import BACKGROUND, BAD, CATEGORY_COLOUR, FAINT_TEXT, GOOD, STACK, TEXT, Theme, contrast, ink_on
 

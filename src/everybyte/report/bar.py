@@ -29,11 +29,11 @@ def bar(console: Console, answer: Answer, unit: str) -> Text:
     limit = width * capacity // full
     for index, style in enumerate(cells):
         if style is None:
-            text.append(_glyph(console, FREE), style="dim")
+            text.append(glyph(console, FREE), style="dim")
         elif index >= limit:
-            text.append(_glyph(console, OVER), style="red")
+            text.append(glyph(console, OVER), style="red")
         else:
-            text.append(_glyph(console, FULL), style=style)
+            text.append(glyph(console, FULL), style=style)
     text.append(label, style="bold")
     text.append("\n")
     text.append_text(_legend(answer, unit, console.width))
@@ -71,5 +71,6 @@ def _legend(answer: Answer, unit: str, width: int) -> Text:
     return text
 
 
-def _glyph(console: Console, glyph: str) -> str:
-    return ASCII[glyph] if console.options.ascii_only else glyph
+def glyph(console: Console, wanted: str) -> str:
+    """The character, or a plain one where the terminal knows no other."""
+    return ASCII[wanted] if console.options.ascii_only else wanted

@@ -11,6 +11,7 @@ from rich.text import Text
 from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.report.bar import bar
 from everybyte.report.columns import Cell, columns, wrap
+from everybyte.report.phase_bars import phase_bars
 from everybyte.report.sums import Group, by_category, needed, places
 from everybyte.report.words import CATEGORY_STYLE, COUNTS, FIGURE_MEANING, TORCH_FIGURES, amount, count, short_size, spoken
 
@@ -38,7 +39,7 @@ def screen(console: Console, answer: Answer, unit: str = "GiB") -> Iterator[Text
     yield figures(answer, unit, width)
     if len(answer.ranks) > 1:
         yield ranks(answer, unit, width)
-    yield categories(answer.worst, unit, width)
+    yield categories(console, answer.worst, unit)
     if answer.warnings:
         yield notes("Warnings", answer.warnings, "bold yellow", width)
     if answer.assumptions:
@@ -163,8 +164,8 @@ def ranks(answer: Answer, unit: str, width: int) -> Text:
     return columns(rows, "lrrrl", width)
 
 
-def categories(rank: RankAnswer, unit: str, width: int) -> Text:
-    """Rows by category at the peak, each with its biggest places, and the totals of all phases."""
+def categories(console: Console, rank: RankAnswer, unit: str) -> Text:
+    """Rows by category at the peak, each with its biggest places, and the phases as small bars."""
     groups = by_category(rank)
     total = sum(group.bytes for group in groups)
     title = Text.assemble(("At the peak, in ", "bold"), (spoken(rank.peak_phase), "bold underline"), (f", {unit}", "bold"))
@@ -174,9 +175,7 @@ def categories(rank: RankAnswer, unit: str, width: int) -> Text:
         share = f"{100 * group.bytes / total:.0f} %" if group.bytes * 100 >= total else "<1 %"
         rows.append([name, amount(group.bytes, unit), share, Text(_places(group, unit), style="dim")])
     rows.append([Text("allocated", style="bold"), Text(amount(total, unit), style="bold"), ""])
-    phases = " · ".join(f"{spoken(phase.name)} {amount(phase.allocated, unit, 1)}" for phase in rank.phases)
-    over_time = wrap(Text(f"All phases: {phases}", style="dim"), width, indent=1)
-    return Text("\n").join([title, columns(rows, "lrrl", width, indent=1), over_time])
+    return Text("\n").join([title, columns(rows, "lrrl", console.width, indent=1), phase_bars(console, rank, unit)])
 
 
 def _places(group: Group, unit: str) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from everybyte.basics.units import GiB
 from everybyte.ledger.answer import Answer, RankAnswer
-from everybyte.ledger.entry import OUTSIDE_ALLOCATOR, Category, Phase
+from everybyte.ledger.entry import OUTSIDE_ALLOCATOR, Category
+from everybyte.ledger.held import living
 from everybyte.report.charts.capacity import APART, across
 from everybyte.report.charts.spec import (
     RIM,
@@ -82,15 +83,6 @@ def rows(rank: RankAnswer, top: int = 1) -> list[Row]:
             })  # fmt: skip
             start += size
     return out
-
-
-def living(rank: RankAnswer, phase: Phase) -> dict[Category, int]:
-    """Bytes by category at the highest instant of a phase."""
-    found: dict[Category, int] = {}
-    for entry in rank.ledger:
-        if phase in entry.phases and entry.bytes:
-            found[entry.category] = found.get(entry.category, 0) + entry.bytes
-    return found
 
 
 def _totals(rank: RankAnswer) -> list[Row]:

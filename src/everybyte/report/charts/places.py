@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.ledger.entry import Category, Entry
-from everybyte.report.charts.phases import living
+from everybyte.ledger.held import living
 from everybyte.report.charts.spec import RIM, SMALL, WIDTH, Row, Spec, exact, fitted, gib, in_stack_order, picture, rim, tooltip
 from everybyte.report.palette import BACKGROUND, CATEGORY_COLOUR, Theme, ink_on, mixed
 from everybyte.report.sums import place
