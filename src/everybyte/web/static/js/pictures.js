@@ -21,6 +21,7 @@ export class Picture {
   constructor(name) {
     this.name = name;
     const save = h("span", { class: "save" }, this.#saver("svg"), this.#saver("png"));
+    new ResizeObserver(() => this.#view && !this.element.hidden && fit(this.#view, this.#place.clientWidth)).observe(this.#place);
     this.element = h("figure", { class: "panel", hidden: true }, h("figcaption", {}, h("div", {}, this.#title, this.#about), save), this.#place);
   }
 
@@ -28,19 +29,22 @@ export class Picture {
   async draw(spec, job) {
     await librariesAreThere();
     const { title, ...rest } = spec;
-    const canvas = h("div", { role: "img", "aria-label": spec.description ?? title.text });
+    const canvas = h("div");
+    const framed = h("div", { role: "img", "aria-label": spec.description ?? title.text }, canvas);
     this.element.hidden = false;
+    const width = this.#place.clientWidth;
     this.#place.style.minHeight = `${this.#place.offsetHeight}px`; // so that the page does not jump while a picture is exchanged
-    this.#place.append(h("div", { class: "drawing" }, canvas));
-    const fitted = { ...rest, width: "container", background: "transparent", autosize: { type: "fit-x", contains: "padding" } };
+    this.#place.append(h("div", { class: "drawing" }, framed));
+    const fitted = { ...rest, width, background: "transparent", padding: 2, autosize: { type: "fit-x", contains: "padding" } };
     // expressions are interpreted, never evaluated as code: the server's headers forbid `eval`
     const { view } = await globalThis.vegaEmbed(canvas, fitted, { actions: false, ast: true, expr: globalThis.vega.expressionInterpreter, renderer: "svg", tooltip: { theme: theme() } });
+    await fit(view, width);
     canvas.querySelector("svg")?.setAttribute("aria-hidden", "true");
     this.#view?.finalize();
     [this.#view, this.#spec, this.#job] = [view, spec, job];
     this.#title.textContent = title.text;
     this.#about.textContent = [title.subtitle ?? []].flat().join(" ");
-    fill(this.#place, canvas);
+    fill(this.#place, framed);
     this.#place.style.minHeight = "";
   }
 
@@ -61,6 +65,12 @@ export class Picture {
     else download(file, await view.toImageURL("png", PNG_SCALE), "image/png");
     view.finalize();
   }
+}
+
+/** Gives a view its width; the columns of its legend follow it, so the height is known only when it has been laid out once more. */
+async function fit(view, width) {
+  await view.width(width).resize().runAsync();
+  await view.resize().runAsync();
 }
 
 /** The pictures of one answer. */
