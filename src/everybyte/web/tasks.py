@@ -82,7 +82,7 @@ def charts(body: bytes) -> bytes:
     asked = read(body, ChartsAsked)
     job = read_job(asked.job)
     answer = _answer(job)
-    rank = asked.rank and find_rank(answer, asked.rank, "rank").label
+    rank = find_rank(answer, asked.rank, "rank") if asked.rank is not None else None
     found: dict[str, Spec] = {}
     for name in asked.pictures if asked.pictures is not None else PICTURES:
         if name == "ranks":

@@ -5,6 +5,8 @@ import { fill, h, uniqueId } from "./dom.js";
 import { gib, number, size, spoken } from "./words.js";
 
 const OUTSIDE = "context";
+/** Rows of a category that are shown at once; the rest come when they are asked for. */
+const MOST_ROWS = 6;
 
 /** The kind of rank that is shown: the one of the label, or the one that needs most. */
 export function rankOf(answer, label) {
@@ -56,6 +58,11 @@ function byCategory(entries) {
 function body(job, { category, bytes, entries }, rank, peak, words) {
   const share = (amount) => (category === OUTSIDE ? "–" : percent(amount, peak));
   const about = words.categories[category];
+  const shown = entries.length > MOST_ROWS + 1 ? entries.slice(0, MOST_ROWS) : entries;
+  const rows = (some) => some.flatMap((entry) => row(job, entry, rank, share(entry.bytes), words));
+  const rest = entries.slice(shown.length);
+  const more = h("button", { type: "button", class: "link", onclick: () => place.replaceWith(...rows(rest)) }, `${rest.length} more rows`);
+  const place = h("tr", {}, h("td", {}, more), h("td", { class: "n" }, size(rest.reduce((sum, entry) => sum + entry.bytes, 0), 2)), h("td"));
   return h(
     "tbody", {},
     h(
@@ -63,7 +70,7 @@ function body(job, { category, bytes, entries }, rank, peak, words) {
       h("th", { scope: "rowgroup" }, h("span", { class: "swatch", style: `--swatch-light: ${about.light}; --swatch-dark: ${about.dark}` }), about.label),
       h("td", { class: "n" }, size(bytes, 2)), h("td", { class: "n" }, share(bytes)),
     ),
-    entries.flatMap((entry) => row(job, entry, rank, share(entry.bytes), words)),
+    rows(shown), rest.length ? place : null,
   );
 }
 
