@@ -40,8 +40,8 @@ def start_process(*more: str) -> tuple[subprocess.Popen[str], str]:
 @contextmanager
 def running(**limits: Any) -> Iterator[str]:
     """The address of a server in this process with other limits."""
-    listening = listen("127.0.0.1", 0)
     app = create_app(Limits(**{"workers": 1, **limits}))
+    listening = listen("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, lifespan="on", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()

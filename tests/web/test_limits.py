@@ -68,7 +68,7 @@ def test_time_is_up() -> None:
         assert time.monotonic() - began < 2
         assert late.status_code == 503
         assert "time" in error_of(late)["message"]
-        assert post(base, "estimate", TRAIN).status_code == 200
+        assert post(base, "job", {"job": TRAIN}).status_code == 200
 
 
 def test_a_worker_that_dies_is_replaced() -> None:

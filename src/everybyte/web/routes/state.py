@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from litestar import Request, Response, get
 from litestar.exceptions import NotFoundException
+from litestar.params import FromPath
 
 from everybyte import __version__
 from everybyte.web.forms import HealthAnswer
@@ -47,7 +48,7 @@ def home(request: Request[Any, Any, Any]) -> Response[bytes]:
 
 
 @get("/static/{name:path}", name="static", sync_to_thread=False)
-def static(request: Request[Any, Any, Any], name: str) -> Response[bytes]:
+def static(request: Request[Any, Any, Any], name: FromPath[str]) -> Response[bytes]:
     """A file of the page."""
     return _page(request, name.lstrip("/"))
 
