@@ -119,8 +119,9 @@ def _add_shorthand(schemas: dict[str, Any]) -> None:
 
 def _name_jobs(schemas: dict[str, Any]) -> None:
     """In requests a job is a job, though its reader takes any mapping to say what is wrong with it."""
-    for form in (forms.ExplainAsked, forms.FitAsked, forms.CompareAsked, forms.ChartsAsked, forms.ReportAsked, forms.JobAsked):
-        properties = schemas[form.__name__]["properties"]
-        for key in ("job", "against"):
-            if key in properties:
-                properties[key] = {"$ref": REF.format(name="Job")}
+    for operation in OPERATIONS:
+        if operation.body is None or operation.body is Job:
+            continue
+        properties = schemas[operation.body.__name__]["properties"]
+        for key in {"job", "against"} & set(properties):
+            properties[key] = {"$ref": REF.format(name="Job")}

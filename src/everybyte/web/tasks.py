@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from everybyte.basics.errors import BadInput, MissingExtra
+from everybyte.basics.errors import BadInput
 from everybyte.job import Job, job_to_text, read_job
 from everybyte.job.fault import find_fault
 from everybyte.job.json_text import load as load_json
@@ -75,10 +75,8 @@ def compare(body: bytes) -> bytes:
 
 def charts(body: bytes) -> bytes:
     """Pictures of a job as Vega-Lite specifications."""
-    try:
-        from everybyte.report import charts as draw  # type: ignore[attr-defined,unused-ignore]
-    except ImportError:
-        raise MissingExtra("drawing", "charts") from None
+    from everybyte.report import charts as draw
+
     asked = read(body, ChartsAsked)
     job = read_job(asked.job)
     answer = _answer(job)
@@ -101,10 +99,8 @@ def charts(body: bytes) -> bytes:
 
 def report(body: bytes) -> Reply:
     """The offline report: one HTML file."""
-    try:
-        from everybyte.report.html import report as write
-    except ImportError:
-        raise MissingExtra("the report", "charts") from None
+    from everybyte.report.html import report as write
+
     return Reply(200, write(_answer(read_job(read(body, ReportAsked).job))).encode(), HTML)
 
 
