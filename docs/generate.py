@@ -14,6 +14,7 @@ from writers.catalogue import gpus_page, models_page
 from writers.commands import commands_page, formulas_page
 from writers.console import ROOT, with_output
 from writers.figures import figures_page
+from writers.http_api import http_page
 from writers.job_file import job_page
 from writers.measured import measured
 from writers.pictures import redraw
@@ -49,6 +50,7 @@ def whole_pages() -> dict[Path, str]:
         "formulas.md": formulas_page(),
         "figures.md": figures_page(measured()),
         "python.md": python_page(),
+        "http-api.md": http_page(),
         "models.md": models_page(),
         "gpus.md": gpus_page(),
         "refusals.md": refusals_page(),

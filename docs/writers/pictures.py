@@ -26,7 +26,6 @@ THEMES: dict[Theme, str] = {"light": "", "dark": "-dark"}
 """Theme -> ending of the file's name."""
 LORA = "examples/llama-3.1-8b-lora-24gb.yaml"
 FULL = "examples/llama-3.2-3b-full-80gb.yaml"
-TITAN = "examples/several-gpus/llama-3.1-70b-fsdp2-torchtitan.yaml"
 MEGATRON = "examples/several-gpus/llama-3.1-405b-megatron.yaml"
 VLLM = "examples/serving/llama-3.1-8b-vllm-l40s.yaml"
 LONG = "examples/long-context-generation.yaml"
@@ -73,11 +72,11 @@ PICTURES: dict[str, Draw] = {
     "autograd-detail": of_job(places, "docs/jobs/no-recompute.yaml"),
     "kv-cache": along(LONG, "context"),
     "state": of_job(card, "docs/jobs/mamba-batch.yaml"),
-    "comm-buffer": of_job(phases, "docs/jobs/small-on-eight.yaml"),
+    "comm-buffer": of_job(places, "docs/jobs/small-on-eight.yaml"),
     "workspace": of_job(card, "docs/jobs/ubatch.yaml"),
-    "context": of_job(card, "docs/jobs/small-on-eight.yaml"),
-    "graph-pool": of_job(phases, "docs/jobs/graphs-vllm.yaml"),
-    "fragmentation": of_job(card, TITAN),
+    "context": of_job(places, "docs/jobs/small-on-eight.yaml"),
+    "graph-pool": of_job(places, "docs/jobs/graphs-vllm.yaml"),
+    "fragmentation": of_job(card, "docs/jobs/no-recompute.yaml"),
     "unknown": of_runs(lambda row: row.figure == "peak.device"),
     "accuracy-training": of_runs(lambda row: not is_serving(row)),
     "accuracy-serving": of_runs(is_serving),

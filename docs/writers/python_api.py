@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 
 import msgspec
@@ -61,8 +62,8 @@ def fields(cls: type) -> str:
 
 def written(kind: object) -> str:
     """A type as it stands in the code; a union with "or", since a bar would end the cell of a table."""
-    text = getattr(kind, "__forward_arg__", str(kind))
-    return text.replace(" | ", " or ")
+    text = kind.__name__ if isinstance(kind, type) else getattr(kind, "__forward_arg__", str(kind))
+    return re.sub(r"\b[a-z_.]+\.(?=[A-Z])", "", text).replace(" | ", " or ")
 
 
 def methods(cls: type) -> list[str]:

@@ -88,10 +88,10 @@ def test_graphs_live_from_capture_on() -> None:
     assert row.phases == ("capture", "prefill", "decode")
 
 
-def test_reserved_is_more_than_allocated_where_layers_are_gathered() -> None:
-    """fragmentation.md: gathered and reduced layers of different sizes leave free pieces; here they are more than a tenth."""
-    figures = answer(EXAMPLES / "several-gpus" / "llama-3.1-70b-fsdp2-torchtitan.yaml").figures
-    assert figures["peak.reserved"] > 1.1 * figures["peak.allocated"]
+def test_reserved_is_more_than_allocated() -> None:
+    """fragmentation.md: in its example blocks fit each other badly, so that free pieces are more than a twentieth."""
+    figures = answer(JOBS / "no-recompute.yaml").figures
+    assert figures["peak.reserved"] > 1.05 * figures["peak.allocated"]
 
 
 def test_no_row_on_a_card_is_unknown() -> None:
