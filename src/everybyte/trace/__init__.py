@@ -1,0 +1,1 @@
+"""Runs real PyTorch code on fake tensors and records every allocation."""

@@ -1,0 +1,81 @@
+"""What goes between the program that asks for a trace and the process that runs it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A trace that is wanted."""
+
+    target: str
+    """`module:function`, `file.py:function` or the path of a script."""
+    arguments: tuple[str, ...] = ()
+    """Of a script."""
+    folder: str = "."
+    """Where the program's own modules are looked for."""
+    steps: int = 2
+    gpu: str = "h100-80gb"
+    """A name of the catalogue."""
+    world: int = 1
+    """Ranks of the fake process group; 1 is none."""
+    rank: int = 0
+    device: Literal["cuda", "cpu"] = "cuda"
+    """Which tensors count: those on the fake GPU, or those on the CPU."""
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a trace is."""
+
+    step: int
+    steps: int
+    phase: str
+    module: str
+    operations: int
+
+
+class BirthRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """A storage (trace.birth.Birth) as a row."""
+
+    id: int
+    nbytes: int
+    operation: str
+    module: str
+    phase: str
+    dtype: str
+    shape: tuple[int, ...]
+    stream: int
+    line: str
+    category: str
+    born: int
+    died: int | None
+    died_in: str
+
+
+class Mark(msgspec.Struct, frozen=True, array_like=True):
+    """A name for a position in the events: `step 1`, `step 2`, `end`."""
+
+    name: str
+    position: int
+
+
+class Traced(msgspec.Struct, frozen=True, kw_only=True, tag="traced"):
+    """What a trace saw. `events` are (id, bytes) when a storage is born, (id, -bytes) when it is freed."""
+
+    births: tuple[BirthRow, ...]
+    events: tuple[tuple[int, int], ...]
+    marks: tuple[Mark, ...]
+    operations: int
+    seconds: float
+    notes: tuple[str, ...] = ()
+    """What the trace took for granted."""
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """Why there is no trace. `line` is the program's own line that was running."""
+
+    message: str
+    line: str = ""
+    help: str = ""

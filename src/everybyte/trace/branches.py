@@ -1,0 +1,108 @@
+"""Makes libraries take the way on fake tensors that they take on real ones. Each exception names the line that asks what kind of tensor it has."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+
+@contextlib.contextmanager
+def real_branches(device: str) -> Iterator[None]:
+    """While entered, optimizers, modules and transformers treat fake tensors as they treat real ones on `device`."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_optimizers())
+        stack.enter_context(_moved_modules())
+        stack.enter_context(_masks())
+        if device == "cuda":
+            stack.enter_context(_fused_norms())
+        yield
+
+
+@contextlib.contextmanager
+def _optimizers() -> Iterator[None]:
+    """torch/optim/optimizer.py (_default_to_fused_or_foreach) chooses `foreach` for plain tensors alone; on a GPU parameters are that."""
+    from torch.utils import _foreach_utils
+
+    types = _foreach_utils._foreach_supported_types if hasattr(_foreach_utils, "_foreach_supported_types") else torch.optim.optimizer._foreach_supported_types
+    types.append(FakeTensor)
+    try:
+        yield
+    finally:
+        types.remove(FakeTensor)
+
+
+@contextlib.contextmanager
+def _moved_modules() -> Iterator[None]:
+    """torch/nn/modules/module.py (_apply) gives a moved parameter new data in place, which fake tensors refuse: they get new parameters instead."""
+    before = torch.nn.Module._apply
+
+    def applied(self: torch.nn.Module, fn: Callable[[Any], Any], recurse: bool = True) -> torch.nn.Module:
+        if not any(isinstance(value, FakeTensor) for value in (*self._parameters.values(), *self._buffers.values())):
+            return before(self, fn, recurse)
+        if recurse:
+            for child in self.children():
+                child._apply(fn)
+        for name, parameter in self._parameters.items():
+            if parameter is not None:
+                with torch.no_grad():
+                    moved = fn(parameter)
+                if moved is not parameter:
+                    self._parameters[name] = torch.nn.Parameter(moved, parameter.requires_grad)
+        for name, buffer in self._buffers.items():
+            if buffer is not None:
+                self._buffers[name] = fn(buffer)
+        return self
+
+    torch.nn.Module._apply = applied
+    try:
+        yield
+    finally:
+        torch.nn.Module._apply = before
+
+
+@contextlib.contextmanager
+def _masks() -> Iterator[None]:
+    """transformers/masking_utils.py builds the whole mask of s·s when it traces; when it runs, it sees that nothing is padded and builds none."""
+    try:
+        from transformers import masking_utils
+    except ImportError:
+        yield
+        return
+    masking: Any = masking_utils
+    kept = {name: getattr(masking, name) for name in ("find_packed_sequence_indices", *UNMASKED) if hasattr(masking, name)}
+    masking.find_packed_sequence_indices = lambda position_ids: None
+    for name in UNMASKED:
+        if name in kept:
+            setattr(masking, name, _without_padding(kept[name]))
+    try:
+        yield
+    finally:
+        for name, function in kept.items():
+            setattr(masking, name, function)
+
+
+UNMASKED = ("_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa")
+
+
+def _without_padding(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda padding_mask, *args, **kwargs: function(None, *args, **kwargs)
+
+
+@contextlib.contextmanager
+def _fused_norms() -> Iterator[None]:
+    """aten::_fused_rms_norm has no function for CUDA in a CPU build, so that its composition of many tensors would run instead of one kernel."""
+    library = torch.library.Library("aten", "IMPL")
+
+    def rms_norm(x: torch.Tensor, shape: list[int], weight: torch.Tensor | None, eps: float | None) -> tuple[torch.Tensor, torch.Tensor]:
+        rest = (*x.shape[: x.dim() - len(shape)], *(1 for _ in shape))
+        return torch.empty_like(x), torch.empty(rest, dtype=torch.float32, device=x.device)
+
+    library.impl("_fused_rms_norm", rms_norm, "CUDA")
+    try:
+        yield
+    finally:
+        library._destroy()

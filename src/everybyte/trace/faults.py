@@ -1,0 +1,37 @@
+"""What goes wrong in a traced program, told in its own terms: its own line first, then what the fake device cannot do, and a way round."""
+
+from __future__ import annotations
+
+import traceback
+
+from everybyte.trace.asked import Failed
+from everybyte.trace.birth import is_of_program
+
+HELP = (
+    (
+        "DataDependentOutputException",
+        "the program asks for the value of a tensor (.item(), .tolist(), `if tensor:`), and fake tensors have shapes but no values",
+        "guard it for the trace (if not everybyte.tracing()), or trace a function that leaves it out",
+    ),
+    (
+        "DynamicOutputShapeException",
+        "the shape of a result depends on values (nonzero, masked_select, unique), which fake tensors do not have",
+        "trace with a fixed shape there: a capacity, a top-k, or a mask that is multiplied",
+    ),
+    ("UnsupportedOperatorException", "an operation has no fake version", "register one with torch.library.register_fake, or trace without it"),
+    ("TritonMissing", "a Triton kernel needs a real GPU", "trace with the eager version"),
+)
+"""(exception, what it means, a way round)."""
+
+
+def told(fault: BaseException) -> Failed:
+    """The failure as a message."""
+    frames = traceback.extract_tb(fault.__traceback__)
+    own = next((frame for frame in reversed(frames) if is_of_program(frame.filename)), None)
+    line = f"{own.filename}:{own.lineno}: {own.line}" if own else ""
+    name = type(fault).__name__
+    for known, meaning, way in HELP:
+        if known == name:
+            return Failed(message=meaning, line=line, help=way)
+    first = str(fault).strip().splitlines()[0] if str(fault).strip() else ""
+    return Failed(message=f"{name}: {first}" if first else name, line=line)

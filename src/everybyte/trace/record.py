@@ -1,0 +1,198 @@
+"""Watches a program run and notes every storage that is born and freed on the device."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+import torch
+from torch._guards import active_fake_mode
+from torch.distributed._tools.mod_tracker import ModTracker
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+from torch.utils._pytree import tree_leaves
+
+from everybyte.trace.birth import Birth, line_of_program
+
+aten = torch.ops.aten
+WRAPPERS = ("DTensor", "AsyncCollectiveTensor")
+"""Tensor types that hold local tensors: the operations on those are what takes memory."""
+OUTERMOST = "Global"
+"""How torch's tracker of modules calls the program outside all modules."""
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
+    """While it is entered, the storages that operations make on `device` are noted in `births`, and in `events`: (id, bytes) born, (id, -bytes) freed."""
+
+    def __init__(self, device: str = "cuda", stream: Callable[[], int] = lambda: 0, hidden: Callable[[Any, Any], Iterable[int]] = lambda *_: ()) -> None:
+        super().__init__()
+        self.device, self.stream, self.hidden = device, stream, hidden
+        self.births: list[Birth] = []
+        self.events: list[tuple[int, int]] = []
+        self.current = self.peak = 0
+        self.watchers: list[Callable[[Recorder], None]] = []
+        self.optimizing = False
+        self.operations = 0
+        self._alive: dict[int, Birth] = {}
+        self._modules = ModTracker()
+        self._undo: list[Callable[[], None]] = []
+        self._fake_mode: Any = None
+
+    def note(self, tensor: torch.Tensor, category: str, place: str = "") -> None:
+        """Says what a tensor is, and at `place` which module it belongs to; one that was born before the recording is born now."""
+        for storage in storages_of(tensor):
+            birth = self._alive.get(storage._cdata)
+            if birth is None and storage.nbytes() and tensor.device.type == self.device:
+                birth = self._bear(storage, tensor, "before")
+            if birth is not None:
+                birth.category = category
+                birth.module = place or birth.module
+
+    def forget_peak(self) -> None:
+        """The peak from here on (reset_peak_memory_stats)."""
+        self.peak = self.current
+
+    def phase(self) -> str:
+        """Where the program is: forward, backward or optimizer."""
+        if self.optimizing:
+            return "optimizer"
+        return "backward" if torch._C._current_graph_task_id() != -1 else "forward"
+
+    def outermost(self) -> bool:
+        """Whether no module is running inside another one."""
+        return all("." not in name for name in self._modules.parents)
+
+    def __enter__(self) -> Self:
+        self._fake_mode = active_fake_mode()
+        self._modules.__enter__()
+        before = register_optimizer_step_pre_hook(lambda *_: self._optimizer(True))
+        after = register_optimizer_step_post_hook(lambda optimizer, *_: self._stepped(optimizer))
+        resize = torch.UntypedStorage.resize_
+
+        def resized(storage: torch.UntypedStorage, size: int) -> None:
+            resize(storage, size)
+            self._resized(storage)
+
+        torch.UntypedStorage.resize_ = resized
+        self._undo = [before.remove, after.remove, lambda: setattr(torch.UntypedStorage, "resize_", resize)]
+        super().__enter__()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        for undo in self._undo:
+            undo()
+        self._modules.__exit__(*args)
+        super().__exit__(*args)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if any(kind.__name__ in WRAPPERS for kind in types):
+            return NotImplemented
+        if active_fake_mode() is not self._fake_mode:
+            return func(*args, **kwargs)  # sharding propagation of DTensor: tensors that never are in memory
+        self.operations += 1
+        if self._is_accumulation(func, args, kwargs):
+            return aten.add_.Tensor(args[0], args[1])
+        if func is torch.ops._c10d_functional.wait_tensor.default:
+            return args[0]
+        out = func(*args, **kwargs)
+        for nbytes in self.hidden(func, args):
+            self._inside(func, nbytes)
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, torch.Tensor) and tensor.device.type == self.device:
+                self._seen(tensor, func)
+        return out
+
+    def _seen(self, tensor: torch.Tensor, func: Any) -> None:
+        for storage in storages_of(tensor):
+            birth = self._alive.get(storage._cdata)
+            if birth is None:
+                if storage.nbytes():
+                    self._bear(storage, tensor, str(func))
+            elif birth.nbytes != storage.nbytes():
+                self._resized(storage)
+
+    def _bear(self, storage: torch.UntypedStorage, tensor: torch.Tensor, operation: str) -> Birth:
+        birth = Birth(
+            id=len(self.births) + 1, nbytes=storage.nbytes(), operation=operation, module=self._module(), phase=self.phase(), dtype=str(tensor.dtype)[6:],
+            shape=tuple(tensor.shape), stream=self.stream(), line=line_of_program(), born=len(self.events),
+        )  # fmt: skip
+        key = storage._cdata
+        birth.alive = weakref.ref(storage, lambda _: self._die(key))
+        self._alive[key] = birth
+        self.births.append(birth)
+        self._event(birth.id, birth.nbytes)
+        for watcher in self.watchers:
+            watcher(self)
+        return birth
+
+    def _die(self, key: int) -> None:
+        birth = self._alive.pop(key)
+        birth.died, birth.died_in = len(self.events), self.phase()
+        if birth.nbytes:
+            self._event(birth.id, -birth.nbytes)
+
+    def _inside(self, func: Any, nbytes: int) -> None:
+        """Memory that a kernel takes and gives back within one operation."""
+        birth = Birth(
+            id=len(self.births) + 1, nbytes=nbytes, operation=str(func), module=self._module(), phase=self.phase(), dtype="", shape=(), stream=self.stream(),
+            line=line_of_program(), born=len(self.events), category="workspace",
+        )  # fmt: skip
+        self.births.append(birth)
+        self._event(birth.id, nbytes)
+        birth.died, birth.died_in = len(self.events), birth.phase
+        self._event(birth.id, -nbytes)
+
+    def _resized(self, storage: torch.UntypedStorage) -> None:
+        """FSDP frees and fills its gathered parameters by changing the size of their storage."""
+        birth = self._alive.get(storage._cdata)
+        if birth is None or birth.nbytes == storage.nbytes():
+            return
+        if birth.nbytes:
+            self._event(birth.id, -birth.nbytes)
+        birth.nbytes = storage.nbytes()
+        if birth.nbytes:
+            self._event(birth.id, birth.nbytes)
+
+    def _event(self, number: int, nbytes: int) -> None:
+        self.events.append((number, nbytes))
+        self.current += nbytes
+        self.peak = max(self.peak, self.current)
+
+    def _module(self) -> str:
+        names = [name for name in self._modules.parents if name != OUTERMOST]
+        return max(names, key=len, default="")
+
+    def _optimizer(self, running: bool) -> None:
+        self.optimizing = running
+
+    def _stepped(self, optimizer: Any) -> None:
+        for parameter, state in optimizer.state.items():
+            place = self._place_of(parameter)
+            for value in state.values():
+                if isinstance(value, torch.Tensor):
+                    self.note(value, "optimizer_state", place)
+        self.optimizing = False
+
+    def _place_of(self, parameter: Any) -> str:
+        births = (self._alive.get(storage._cdata) for storage in storages_of(parameter)) if isinstance(parameter, torch.Tensor) else ()
+        return next((birth.module for birth in births if birth is not None), "")
+
+    def _is_accumulation(self, func: Any, args: Any, kwargs: Any) -> bool:
+        """Whether autograd sums two gradients into a tensor that nobody else holds. On real tensors it does so in place (InputBuffer::accumulate,
+        torch/csrc/autograd/input_buffer.cpp); on fake ones it does not, and the sum would look like a new tensor."""
+        if func is not aten.add.Tensor or kwargs or len(args) != 2 or torch.is_grad_enabled() or self.phase() != "backward":
+            return False
+        left, right = args
+        if not (isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)) or left.shape != right.shape or left.dtype != right.dtype:
+            return False
+        return bool(left._use_count() <= 4 and torch._C._storage_Use_Count(left.untyped_storage()._cdata) <= 2)
+
+
+def storages_of(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
+    """The storages of a tensor; of a wrapper those of the tensors inside it."""
+    if not is_traceable_wrapper_subclass(tensor):
+        return [tensor.untyped_storage()]
+    inner = (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])
+    return [storage for one in inner if isinstance(one, torch.Tensor) for storage in storages_of(one)]

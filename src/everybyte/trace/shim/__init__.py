@@ -1,0 +1,68 @@
+"""The fake CUDA device's C++ part: compiled once for each version of torch, kept in the user's cache, loaded before torch."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from everybyte.basics.errors import EverybyteError, MissingExtra
+
+SOURCE = Path(__file__).with_name("fakecuda.cpp")
+COMPILERS = ("c++", "g++", "clang++")
+INSTALLED, REAL_DEVICE = 0, 1
+"""What the library says when it is asked to install the device."""
+
+
+class NoFakeDevice(EverybyteError):
+    """The fake device cannot be made here; the message says why and what helps."""
+
+
+def load(gpus: int = 1) -> None:
+    """Makes this process, which must not have imported torch yet, take tensors on `cuda`. Raises NoFakeDevice, MissingExtra without torch."""
+    if "torch" in sys.modules:
+        raise NoFakeDevice("the fake device is loaded before torch, but torch is imported already")
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        raise MissingExtra("tracing", "trace")
+    library = ctypes.CDLL(str(built(Path(spec.origin).parent)))
+    if library.everybyte_install_fake_cuda(gpus) == REAL_DEVICE:
+        raise NoFakeDevice(
+            "this torch has been built for CUDA: tracing needs the CPU build (pip install torch --index-url https://download.pytorch.org/whl/cpu)"
+        )
+
+
+def built(torch: Path, cache: Path | None = None) -> Path:
+    """The compiled library for the torch in that folder, compiled if it is not in the cache. Raises NoFakeDevice where no compiler is found or it fails."""
+    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
+    folder = cache or cache_folder()
+    target = folder / f"fakecuda-{version('torch')}-py{sys.version_info.major}{sys.version_info.minor}-{digest}.so"
+    if target.exists():
+        return target
+    compiler = os.environ.get("CXX") or next((name for name in COMPILERS if shutil.which(name)), None)
+    if compiler is None:
+        raise NoFakeDevice("tracing compiles a small library once, and no C++ compiler is here: install one (Debian: apt-get install g++), or name it in CXX")
+    folder.mkdir(parents=True, exist_ok=True)
+    # compiled beside the target and moved into place, so that two traces that start at once do not meet
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        output = Path(work) / target.name
+        flags = ["-O1", "-std=c++20", "-shared", "-fPIC", f"-I{torch / 'include'}", f"-L{torch / 'lib'}", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{torch / 'lib'}"]
+        done = subprocess.run([compiler, str(SOURCE), "-o", str(output), *flags], check=False, capture_output=True, text=True)
+        if done.returncode:
+            fault = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-300:])
+            raise NoFakeDevice(f"the fake device does not compile with {compiler} for torch {version('torch')}: {fault.strip()}")
+        output.replace(target)
+    return target
+
+
+def cache_folder() -> Path:
+    """Where compiled libraries are kept: `everybyte` in the user's cache folder."""
+    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(root) / "everybyte"
