@@ -24,15 +24,19 @@ def real_branches(device: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _optimizers() -> Iterator[None]:
-    """torch/optim/optimizer.py (_default_to_fused_or_foreach) chooses `foreach` for plain tensors alone; on a GPU parameters are that."""
+    """torch/optim/optimizer.py (_default_to_fused_or_foreach) and torch/utils/_foreach_utils.py (_has_foreach_support, for clip_grad_norm_) take the `foreach`
+    way for plain tensors alone; on a GPU parameters are that."""
+    from torch.optim import optimizer
     from torch.utils import _foreach_utils
 
-    types = _foreach_utils._foreach_supported_types if hasattr(_foreach_utils, "_foreach_supported_types") else torch.optim.optimizer._foreach_supported_types
-    types.append(FakeTensor)
+    lists = (optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types)
+    for types in lists:
+        types.append(FakeTensor)
     try:
         yield
     finally:
-        types.remove(FakeTensor)
+        for types in lists:
+            types.remove(FakeTensor)
 
 
 @contextlib.contextmanager
