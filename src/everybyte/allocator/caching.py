@@ -9,6 +9,7 @@ segments are given back only when the device is full.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable
 
 from everybyte.basics.units import MiB
 
@@ -37,16 +38,19 @@ class _Block:
 
 
 class CachingAllocator:
-    """Simulates malloc and free; `reserved`, `allocated` and their peaks are bytes. `capacity` 0: an endless device."""
+    """Simulates malloc and free; `reserved` and `peak_reserved` are bytes. `capacity` 0: an endless device."""
 
     LEAST_REST = SMALL_REQUEST + 1
     """A rest of a large block that is worth a block of its own."""
 
-    __slots__ = ("_at", "_large", "_live", "_next_address", "_small", "allocated", "capacity", "peak_allocated", "peak_reserved", "reserved", "retries")
+    _used: Callable[[_Block], None] | None = None
+    """Told each block that is given out, where somebody must know."""
+
+    __slots__ = ("_at", "_large", "_live", "_next_address", "_small", "capacity", "peak_reserved", "reserved", "retries")
 
     def __init__(self, capacity: int = 0) -> None:
         self.capacity = capacity
-        self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
+        self.reserved = self.peak_reserved = 0
         self.retries = 0
         self._small: list[int] = []
         self._large: list[int] = []
@@ -54,42 +58,65 @@ class CachingAllocator:
         self._live: dict[int, _Block] = {}
         self._next_address = 0
 
+    @property
+    def allocated(self) -> int:
+        """Bytes of the blocks in use."""
+        return sum(block.size for block in self._live.values())
+
     def malloc(self, key: int, nbytes: int) -> None:
         """Allocates `nbytes` > 0 under a key. Raises OutOfMemory when a device of `capacity` cannot hold it."""
-        size = -(-nbytes // MIN_BLOCK) * MIN_BLOCK
-        small = size <= SMALL_REQUEST
-        pool = self._small if small else self._large
-        index = bisect_left(pool, size << ADDRESS_BITS)
-        block = self._at[pool.pop(index) & ADDRESS_MASK] if index < len(pool) else self._new_segment(size, pool)
-        block.free = False
-        rest = block.size - size
-        if rest >= (MIN_BLOCK if small else self.LEAST_REST):
-            self._split(block, size, rest)
-        self._live[key] = block
-        self.allocated += block.size
-        self.peak_allocated = max(self.peak_allocated, self.allocated)
+        self.run(((key, nbytes),))
 
     def free(self, key: int) -> None:
         """Frees what was allocated under a key."""
-        block = self._live.pop(key)
-        pool = block.pool
-        self.allocated -= block.size
-        before, after = block.prev, block.next
-        if before is not None and before.free:
-            del pool[bisect_left(pool, before.size << ADDRESS_BITS | before.address)]
-            before.size += block.size
-            before.next = after
-            if after is not None:
-                after.prev = before
-            block = before
-        if after is not None and after.free:
-            del pool[bisect_left(pool, after.size << ADDRESS_BITS | after.address)]
-            block.size += after.size
-            block.next = after.next
-            if after.next is not None:
-                after.next.prev = block
-        block.free = True
-        insort(pool, block.size << ADDRESS_BITS | block.address)
+        self.run(((key, 0),))
+
+    def run(self, script: Iterable[tuple[int, int]]) -> None:
+        """Serves events: (key, bytes) allocates, (key, 0) frees, (0, 0) empties the cache. Raises OutOfMemory as `malloc`.
+
+        An answer replays some ten thousand events, and this loop is half of its time: what would be functions of their own stands in it.
+        """
+        at, live, least_rest, used = self._at, self._live, self.LEAST_REST, self._used
+        for key, nbytes in script:
+            if nbytes:
+                size = -(-nbytes // MIN_BLOCK) * MIN_BLOCK
+                pool = self._small if size <= SMALL_REQUEST else self._large
+                index = bisect_left(pool, size << ADDRESS_BITS)
+                block = at[pool.pop(index) & ADDRESS_MASK] if index < len(pool) else self._new_segment(size, pool)
+                block.free = False
+                left = block.size - size
+                if left >= (MIN_BLOCK if size <= SMALL_REQUEST else least_rest):
+                    rest = _Block(block.address + size, left, pool)
+                    at[rest.address] = rest
+                    insort(pool, left << ADDRESS_BITS | rest.address)
+                    after = block.next
+                    rest.free, rest.prev, rest.next = True, block, after
+                    block.size, block.next = size, rest
+                    if after is not None:
+                        after.prev = rest
+                live[key] = block
+                if used is not None:
+                    used(block)
+            elif key:
+                block = live.pop(key)
+                pool, before, after = block.pool, block.prev, block.next
+                if before is not None and before.free:
+                    del pool[bisect_left(pool, before.size << ADDRESS_BITS | before.address)]
+                    before.size += block.size
+                    before.next = after
+                    if after is not None:
+                        after.prev = before
+                    block = before
+                if after is not None and after.free:
+                    del pool[bisect_left(pool, after.size << ADDRESS_BITS | after.address)]
+                    block.size += after.size
+                    block.next = after.next
+                    if after.next is not None:
+                        after.next.prev = block
+                block.free = True
+                insort(pool, block.size << ADDRESS_BITS | block.address)
+            else:
+                self.empty_cache()
 
     def empty_cache(self) -> None:
         """Gives segments back that hold no living block."""
@@ -117,16 +144,6 @@ class CachingAllocator:
         self._next_address += segment + SEGMENT_ROUNDING
         return block
 
-    def _split(self, block: _Block, size: int, left: int) -> None:
-        rest = _Block(block.address + size, left, block.pool)
-        rest.free = True
-        rest.prev, rest.next = block, block.next
-        if block.next is not None:
-            block.next.prev = rest
-        block.next, block.size = rest, size
-        self._at[rest.address] = rest
-        insort(block.pool, left << ADDRESS_BITS | rest.address)
-
 
 class ExpandableSegments(CachingAllocator):
     """The same with `expandable_segments:True`: each pool is one range of addresses whose pages are mapped when they are first used.
@@ -150,10 +167,8 @@ class ExpandableSegments(CachingAllocator):
             pool.append(tail.size << ADDRESS_BITS | start)
             self._mapped[start] = 0
 
-    def malloc(self, key: int, nbytes: int) -> None:
-        """Allocates `nbytes` > 0 under a key; maps pages where they are used for the first time."""
-        super().malloc(key, nbytes)
-        block = self._live[key]
+    def _used(self, block: _Block) -> None:
+        """Maps the pages of a block where they are used for the first time."""
         start, page = (0, SMALL_SEGMENT) if block.address < self.RANGE else (self.RANGE, LARGE_SEGMENT)
         end = block.address - start + block.size
         if end > self._mapped[start]:

@@ -24,14 +24,14 @@ def peak_reserved(script: Iterable[Event], capacity: int = 0, *, expandable: boo
     needed = 0
     for rows in streams:
         large, small = apart(rows)
-        needed += _run(large, ExpandableSegments() if expandable else CachingAllocator()).peak_reserved + small
+        needed += _run(large, ExpandableSegments() if expandable else CachingAllocator()) + small
     if not 0 < capacity < needed or peak_living(events) > capacity:
         return needed
     if expandable or len(streams) > 1:
         return capacity
     try:
         # near the limit every MiB counts, and both pools are given back together: all events are replayed
-        return _run(streams[0], CachingAllocator(capacity)).peak_reserved
+        return _run(streams[0], CachingAllocator(capacity))
     except OutOfMemory:
         return needed
 
@@ -50,10 +50,12 @@ def peak_living(events: Iterable[Event]) -> int:
     return peak
 
 
-def _by_stream(script: Iterable[Event]) -> list[list[Event]]:
+def _by_stream(events: list[Event]) -> list[list[Event]]:
     """The events of each stream; the cache of all is emptied together."""
+    if not events or max(events)[0] >> STREAM_BITS == 0:
+        return [events]
     found: dict[int, list[Event]] = {}
-    for event in script:
+    for event in events:
         if event[0]:
             found.setdefault(event[0] >> STREAM_BITS, []).append(event)
         else:
@@ -76,8 +78,7 @@ def apart(script: Iterable[Event]) -> tuple[list[Event], int]:
         if nbytes > SMALL_REQUEST:
             large.append(event)
         elif nbytes:
-            size = round_up(nbytes, MIN_BLOCK)
-            sizes[key] = size
+            sizes[key] = size = -(-nbytes // MIN_BLOCK) * MIN_BLOCK
             alive += size
             peak = max(peak, alive)
         elif key in sizes:
@@ -87,13 +88,7 @@ def apart(script: Iterable[Event]) -> tuple[list[Event], int]:
     return large, round_up(peak, SMALL_SEGMENT)
 
 
-def _run(rows: list[Event], allocator: CachingAllocator) -> CachingAllocator:
-    malloc, free = allocator.malloc, allocator.free
-    for key, nbytes in rows:
-        if nbytes:
-            malloc(key, nbytes)
-        elif key:
-            free(key)
-        else:
-            allocator.empty_cache()
-    return allocator
+def _run(rows: list[Event], allocator: CachingAllocator) -> int:
+    """The peak of reserved bytes of an allocator that has served the events."""
+    allocator.run(rows)
+    return allocator.peak_reserved

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -43,8 +43,7 @@ class Script:
         """What the layout has beside the layer that runs: id -> (key, bytes)."""
         self.waiting_handles = training.recipe.handles
         """cuBLAS handles without a workspace yet: forward's thread asks at its first product, autograd's at its own."""
-        row = self.course.row
-        self.parts = [_part(segment, self.course.points[segment.tower], index) for index, segment in enumerate(row)]
+        self.parts = _parts(self.course.row, self.course.points)
 
     def _make(self, nbytes: int) -> Event:
         self.next_key += 1
@@ -239,13 +238,11 @@ class Script:
             keys[part.start] = flowing
         return keys
 
-    def _play(self, events: list[tuple[int, int]], keys: list[int], product: int, handles_left: int) -> Iterator[Event]:
+    def _play(self, events: list[tuple[int, int]], keys: list[int], product: int, handles_left: int) -> list[Event]:
+        played = [(keys[slot], size) for slot, size in events]
         if product >= 0 and self.waiting_handles > handles_left:
-            yield from [(keys[slot], size) for slot, size in events[:product]]
-            yield from self._workspace(handles_left)
-            yield from [(keys[slot], size) for slot, size in events[product:]]
-        else:
-            yield from [(keys[slot], size) for slot, size in events]
+            return [*played[:product], *self._workspace(handles_left), *played[product:]]
+        return played
 
     def make_gradients(self) -> Iterator[Event]:
         """Gradients of all trained tensors, where an earlier micro-batch made them; they are there once."""
@@ -316,6 +313,18 @@ class _Numbering:
             (self.alive.add if made else self.alive.discard)(storage)
             out.append((self.slot(storage), size))
         return out, place
+
+
+def _parts(row: Sequence[Segment], points: Mapping[str, Point]) -> list[_Part]:
+    """The segments of a row. Layers that take turns are worked out once for each kind."""
+    found: dict[tuple[int, str, bool, bool], _Part] = {}
+    parts = []
+    for index, segment in enumerate(row):
+        kind = (id(segment.tally), segment.tower, index > 0, segment.offloaded)
+        if kind not in found:
+            found[kind] = _part(segment, points[segment.tower], index)
+        parts.append(replace(found[kind], copies=segment.copies, index=index))
+    return parts
 
 
 def _part(segment: Segment, point: Point, index: int) -> _Part:
