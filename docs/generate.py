@@ -39,7 +39,7 @@ def main() -> int:
 
 def pages() -> dict[Path, str]:
     """All pages as they should be, by path."""
-    return {**whole_pages(), **{path: with_output(path.read_text(encoding="utf-8")) for path in pages_with_output()}}
+    return whole_pages() | pages_with_output()
 
 
 def whole_pages() -> dict[Path, str]:
@@ -58,9 +58,12 @@ def whole_pages() -> dict[Path, str]:
     return {DOCS / "accuracy.md": accuracy_page(measured())} | {REFERENCE / name: text for name, text in reference.items()}
 
 
-def pages_with_output() -> list[Path]:
-    """The pages whose console blocks are run."""
-    return [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "guides").glob("*.md")), *sorted((DOCS / "concepts").rglob("*.md"))]
+def pages_with_output() -> dict[Path, str]:
+    """All other pages, with the output of their commands as it is now."""
+    concepts = (DOCS / "concepts").rglob("*.md")
+    written = {DOCS / "accuracy.md"}
+    paths = [ROOT / "README.md", *sorted({*DOCS.glob("*.md"), *(DOCS / "guides").glob("*.md"), *concepts} - written)]
+    return {path: with_output(path.read_text(encoding="utf-8")) for path in paths}
 
 
 if __name__ == "__main__":

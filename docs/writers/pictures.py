@@ -9,13 +9,14 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from everybyte import estimate, read_job
 from everybyte.ledger.answer import Answer
 from everybyte.measure.accuracy import Comparison
-from everybyte.plan.sweep import sweep
+from everybyte.plan.sweep import Sweep, sweep
 from everybyte.report.charts import Spec, Theme, card, draw, knob, phases, places, ranks, truth
 from writers.console import ROOT
 from writers.measured import measured
@@ -39,7 +40,7 @@ def of_job(picture: Callable[..., Spec], job: str) -> Draw:
 
 def along(job: str, key: str) -> Draw:
     """A picture of a job along one setting."""
-    return lambda theme: knob(sweep(read_job(ROOT / job), key), theme=theme)
+    return lambda theme: knob(swept(job, key), theme=theme)
 
 
 def of_runs(chosen: Callable[[Comparison], bool]) -> Draw:
@@ -47,6 +48,13 @@ def of_runs(chosen: Callable[[Comparison], bool]) -> Draw:
     return lambda theme: truth([row for row in measured().comparisons if chosen(row)], theme=theme)
 
 
+@cache
+def swept(job: str, key: str) -> Sweep:
+    """A job file of the repository along one setting."""
+    return sweep(read_job(ROOT / job), key)
+
+
+@cache
 def answer_to(job: str) -> Answer:
     """The answer to a job file of the repository."""
     return estimate(read_job(ROOT / job))

@@ -46,14 +46,22 @@ def generator(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return generate
 
 
-def test_pages_and_pictures_are_up_to_date(generator: ModuleType) -> None:
-    """Pages say what the code says today, with the output that commands print today, and pictures show today's answers; `make docs` writes them."""
-    stale = [name_of(path) for path, text in generator.pages().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+def test_written_pages_and_pictures_are_up_to_date(generator: ModuleType) -> None:
+    """The pages that are written whole say what the code says today, and the pictures show today's answers; `make docs` writes both."""
     from writers.pictures import drawings
     from writers.pictures import stale as not_as_drawn
 
-    stale += [name_of(drawing.path) for drawing in not_as_drawn(drawings())]
+    stale = out_of_date(generator.whole_pages()) + [name_of(drawing.path) for drawing in not_as_drawn(drawings())]
     assert not stale, "run `make docs`, read the difference, commit it"
+
+
+def test_output_on_pages_is_up_to_date(generator: ModuleType) -> None:
+    """Every command of a console block prints today what stands below it; `make docs` writes it."""
+    assert not out_of_date(generator.pages_with_output()), "run `make docs`, read the difference, commit it"
+
+
+def out_of_date(wanted: dict[Path, str]) -> list[str]:
+    return [name_of(path) for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
