@@ -6,7 +6,7 @@ EXAMPLES := $(wildcard examples/*.yaml)
 # An editable install has no bytecode yet: with it the first start is as quick as later ones.
 COMPILE := $(BIN)/python -m compileall -q src || true
 
-.PHONY: help demo test test-long lint oracle-llamacpp oracle-vllm oracles bench bench-peers docs docs-site clean
+.PHONY: help demo test test-long lint oracle-llamacpp oracle-vllm oracles bench bench-peers bench-web docs docs-site clean
 .DEFAULT_GOAL := help
 
 help:  ## shows the targets
@@ -75,6 +75,9 @@ bench: $(VENV)/.dev  ## speed, as ratios to a bare interpreter; layouts of one m
 bench-peers: $(VENV)/.dev  ## time and error beside other estimators, which get an environment of their own
 	$(BIN)/python benchmarks/bench_peers.py
 	$(BIN)/python benchmarks/bench_serving_peers.py
+
+bench-web: $(VENV)/.dev  ## estimates a second of the HTTP API under wrk (Debian: apt-get install wrk)
+	$(BIN)/python benchmarks/bench_web.py
 
 docs: $(VENV)/.dev  ## writes reference pages, pictures, and the output of commands in README, guides and concepts
 	$(BIN)/python docs/generate.py

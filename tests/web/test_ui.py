@@ -55,7 +55,7 @@ def test_start_answer_and_end() -> None:
 
 
 def test_ctrl_c_in_the_midst_of_work() -> None:
-    """Also while a worker computes; a terminal sends the signal to every process of the group."""
+    """Also while workers compute and requests wait; a terminal sends the signal to every process of the group."""
     process = subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stdout is not None
     base = process.stdout.readline().split()[3].rstrip("/")
@@ -64,12 +64,17 @@ def test_ctrl_c_in_the_midst_of_work() -> None:
         content = body.read()
         head = f"POST /api/fit HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
         connection.sendall(head.encode() + content)
+        waiting = [socket.create_connection(("127.0.0.1", httpx.URL(base).port or 0)) for _ in range(8)]
+        for other in waiting:
+            other.sendall(head.encode() + content)
         time.sleep(0.3)
         assert client.get(f"{base}/health").status_code == 200
         workers = children_of(process.pid)
         began = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=10)
+        for other in waiting:
+            other.close()
     assert time.monotonic() - began < 2
     assert "Traceback" not in out + err
     assert gone(workers, 1)

@@ -49,7 +49,10 @@ class Pool:
         executor = self._executor
         try:
             return await asyncio.get_running_loop().run_in_executor(executor, work.work, task, body, seconds)
-        except BrokenProcessPool:
+        except (BrokenProcessPool, asyncio.CancelledError) as gone:
+            task = asyncio.current_task()
+            if isinstance(gone, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise  # it is this request that is let go, not its place in the queue
             if not self.is_closed:
                 self._renew(executor)
             return error_reply(503, "", "", ENDS if self.is_closed else DIED)
