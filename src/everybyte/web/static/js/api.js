@@ -1,11 +1,12 @@
 // Talks with the server. A refusal of the job, a busy server and a lost connection all arrive as an ApiError that can be shown as it is.
 
 export class ApiError extends Error {
-  /** `path` is the key of the job that is wrong, or empty; `status` is 0 where the server cannot be reached. */
-  constructor(path, message, status) {
+  /** `path` is the key of the job that is wrong, or empty; `status` is 0 where the server cannot be reached; `needs` is how much of a file it wants. */
+  constructor(path, message, status, needs = null) {
     super(message);
     this.path = path;
     this.status = status;
+    this.needs = needs;
   }
 }
 
@@ -31,7 +32,7 @@ async function request(route, options) {
   const content = await (isJson ? response.json() : response.text()).catch(() => null);
   if (response.ok) return content;
   const error = content?.error;
-  throw new ApiError(error?.path ?? "", error?.message ?? `The server answered ${response.status}.`, response.status);
+  throw new ApiError(error?.path ?? "", error?.message ?? `The server answered ${response.status}.`, response.status, error?.needs);
 }
 
 /** Runs one request at a time. While one runs, only the newest of those that come waits: a slider that is dragged is followed without a queue. */

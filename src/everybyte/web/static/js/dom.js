@@ -19,6 +19,15 @@ export function fill(element, ...children) {
   element.replaceChildren(...kept(children));
 }
 
+/** As `fill`, for what every answer draws anew: folds that were open stay open, and the focus stays on the element of the same id. */
+export function refill(element, ...children) {
+  const open = [...element.querySelectorAll("details")].map((fold) => fold.open);
+  const focused = element.contains(document.activeElement) ? document.activeElement.id : "";
+  fill(element, ...children);
+  element.querySelectorAll("details").forEach((fold, index) => (fold.open ||= open[index] ?? false));
+  if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+}
+
 /** An id that no other element has. */
 export function uniqueId(word) {
   ids += 1;

@@ -12,13 +12,12 @@ const MOST = 32 * 2 ** 20;
 /** The job that the files make, and words about them. Raises ApiError. */
 export async function readFiles(files, current) {
   let found;
-  for (let slice = FIRST_SLICE; ; slice = Math.min(4 * slice, MOST)) {
+  for (let slice = FIRST_SLICE; !found; ) {
     try {
       found = await post("/api/read", { files: await Promise.all(files.map((file) => described(file, slice))) });
-      break;
     } catch (error) {
-      const isCut = files.some((file) => hasHeader(file) && file.size > slice);
-      if (error.status !== 400 || !isCut || slice >= MOST || !/more bytes|truncated|ends/.test(error.message)) throw error;
+      if (!error.needs || slice >= MOST) throw error;
+      slice = Math.min(Math.max(error.needs, 4 * slice), MOST);
     }
   }
   const words = [found.name, ...(found.notes ?? [])].filter(Boolean).join(" · ");

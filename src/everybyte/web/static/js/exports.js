@@ -36,8 +36,9 @@ export function fileName(job, ending) {
   return `${name.slice(0, 60) || "job"}.${ending}`;
 }
 
-/** Copies the address, which holds the whole state. */
-export async function share() {
+/** Copies the address, which holds the whole state; on a first visit too. */
+export async function share(store) {
+  store.stand();
   try {
     await navigator.clipboard.writeText(location.href);
     toast("Link copied: it holds everything that you see");

@@ -1,5 +1,7 @@
 // The settings that stand in front: what most people set. All others are under "All settings". Keys are those of the job file.
 
+import { get } from "./job.js";
+
 /** Ways to train, and the values that make them. `null` takes a key away. */
 export const METHODS = {
   full: { title: "Full: all weights", values: { "train.adapter": null, "train.quantization": null } },
@@ -12,11 +14,10 @@ export const METHODS = {
 
 /** The method of a job; `other` for one that the list does not hold. */
 export function methodOf(job) {
-  const { adapter, quantization } = job.train ?? {};
-  if (!adapter && !quantization) return "full";
-  if (adapter?.kind !== "lora") return "other";
-  if (!quantization) return "lora";
-  return quantization.format === "nf4" ? "qlora" : "other";
+  const [adapter, quantization] = ["train.adapter.kind", "train.quantization.format"].map((key) => get(job, key) ?? "none");
+  if (adapter === "none" && quantization === "none") return "full";
+  if (adapter !== "lora") return "other";
+  return { none: "lora", nf4: "qlora" }[quantization] ?? "other";
 }
 
 /** Fields with a list of values. Without `usual` the values come from the server, which knows the form of a job. `also` is a key that gets the same value. */

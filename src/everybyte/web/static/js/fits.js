@@ -27,8 +27,12 @@ export class Fits {
   async #fit(name, job, knob) {
     if (!this.#found.has(name)) {
       if (this.#found.size >= KEPT) this.#found.clear();
-      const mark = await post("/api/fit", { job, grow: knob.key }).then((result) => marked(result, knob), () => ({}));
-      this.#found.set(name, mark);
+      try {
+        this.#found.set(name, marked(await post("/api/fit", { job, grow: knob.key }), knob));
+      } catch (error) {
+        if (error.status !== 400) return {}; // the server is busy or away: the next change asks again
+        this.#found.set(name, {});
+      }
     }
     return this.#found.get(name);
   }

@@ -7,6 +7,8 @@ import { gib, number, size, spoken } from "./words.js";
 const OUTSIDE = "context";
 /** Rows of a category that are shown at once; the rest come when they are asked for. */
 const MOST_ROWS = 6;
+/** Names of the rows that a person opened: they stay open when another answer comes, so that one sees what a knob does to them. */
+const opened = new Set();
 
 /** The kind of rank that is shown: the one of the label, or the one that needs most. */
 export function rankOf(answer, label) {
@@ -36,7 +38,7 @@ export function ledger(job, answer, rank, words, pick) {
 }
 
 function rankPicker(answer, rank, pick) {
-  const id = uniqueId("rank");
+  const id = "kind-of-rank"; // always the same, so that the focus finds it again
   const select = h("select", { id, onchange: () => pick(select.value) }, answer.ranks.map(({ label, gpus }) => h("option", { value: label }, `${label} (${number(gpus)} GPUs)`)));
   select.value = rank.label;
   return h("div", { class: "field inline" }, h("label", { for: id }, "Kind of rank"), select);
@@ -81,18 +83,28 @@ function percent(part, whole) {
 }
 
 function row(job, entry, rank, share, words) {
-  const id = uniqueId("formula");
-  const detail = h("tr", { id, class: "detail", hidden: true }, h("td", { colspan: 3 }));
+  const name = nameOf(entry);
+  const detail = h("tr", { id: uniqueId("formula"), class: "detail", hidden: true }, h("td", { colspan: 3 }));
   const button = h(
-    "button", { type: "button", class: "row", "aria-expanded": "false", "aria-controls": id, onclick: () => toggle() },
+    "button", { id: name, type: "button", class: "row", "aria-expanded": "false", "aria-controls": detail.id, onclick: () => turn(detail.hidden) },
     breakable(entry.id),
   );
-  const toggle = async () => {
-    detail.hidden = !detail.hidden;
-    button.setAttribute("aria-expanded", String(!detail.hidden));
-    if (!detail.hidden && !detail.firstChild.hasChildNodes()) fill(detail.firstChild, await explanation(job, entry, rank, words));
+  const turn = async (open) => {
+    detail.hidden = !open;
+    button.setAttribute("aria-expanded", String(open));
+    if (open) opened.add(name);
+    else opened.delete(name);
+    if (!open || detail.firstChild.hasChildNodes()) return;
+    fill(detail.firstChild, explanation(entry, entry, words)); // what the answer says, until the server has set it
+    fill(detail.firstChild, explanation(entry, await explained(job, entry, rank), words));
   };
+  if (opened.has(name)) turn(true);
   return [h("tr", {}, h("td", {}, button), h("td", { class: "n" }, size(entry.bytes, 2)), h("td", { class: "n" }, share)), detail];
+}
+
+/** Names one row: an id may stand for several places that live in other phases. */
+function nameOf({ id, category, phases }) {
+  return [id, category, ...phases].join("@");
 }
 
 /** An id that may break after each of its parts. */
@@ -100,21 +112,24 @@ function breakable(id) {
   return id.split(/(?<=[/.])/).flatMap((part) => [part, h("wbr")]);
 }
 
-/** The formula of a row as a formula, its letters, and where it comes from. The answer holds the text; the server is asked for its setting in TeX. */
-async function explanation(job, entry, rank, words) {
-  let explained = entry;
+/** The row with its formulas in TeX, as the server sets them; without the server the row as it is, whose formulas stay plain text. */
+async function explained(job, entry, rank) {
   try {
     const { rows } = await post("/api/explain", { job, entry: entry.id, rank: rank.label });
-    explained = rows.find((row) => row.id === entry.id) ?? entry;
+    return rows.find((row) => nameOf(row) === nameOf(entry)) ?? entry;
   } catch {
-    // without the server the plain text of the formula stays
+    return entry;
   }
+}
+
+/** The formula of a row as a formula, its letters, and where it comes from. `set` is the row with its formulas in TeX. */
+function explanation(entry, set, words) {
   const letters = Object.entries(entry.symbols);
   const range = entry.low !== null && entry.high !== null ? ["range", `${size(entry.low, 2)} to ${size(entry.high, 2)}`] : null;
   const facts = [["bytes", `${number(entry.bytes)} = ${gib(entry.bytes, 3)} GiB`], range, ["lives in", entry.phases.map(spoken).join(", ")], ["known", words.bases[entry.basis] ?? entry.basis], ["source", entry.source]];
   return h(
     "div", { class: "explanation" },
-    formula(explained.tex, entry.formula), explained.numbers && explained.numbers !== entry.formula ? formula(explained.tex_numbers && `= ${explained.tex_numbers}`, `= ${explained.numbers}`) : null,
+    formula(set.tex, entry.formula), set.numbers && set.numbers !== entry.formula ? formula(set.tex_numbers && `= ${set.tex_numbers}`, `= ${set.numbers}`) : null,
     letters.length ? h("p", { class: "letters" }, letters.map(([letter, value]) => h("span", {}, h("i", {}, letter), ` = ${number(value)}`))) : null,
     h("dl", {}, facts.filter(Boolean).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
   );

@@ -2,7 +2,7 @@
 
 import { ApiError, Newest, ask, post } from "./api.js";
 import { comparison, startCompare, switcher } from "./compare.js";
-import { fill, h } from "./dom.js";
+import { fill, h, refill } from "./dom.js";
 import { EXAMPLES } from "./examples.js";
 import { exportMenu, share } from "./exports.js";
 import { figures, grounds, warnings } from "./figures.js";
@@ -83,16 +83,16 @@ async function compare([job, against]) {
 function show(results, active, compared) {
   const blocks = results.map(({ answer, error }) => (answer ? verdict(answer) : refusal(error)));
   const { job, answer } = results[active];
-  fill(place.head, results.length === 2 ? switcher(store) : null);
+  refill(place.head, results.length === 2 ? switcher(store) : null);
   fill(place.verdict, results.length === 2 ? comparison(blocks, compared) : blocks);
   fill(document.getElementById("mini"), answer ? miniVerdict(answer) : null);
   document.title = `${answer?.name || answer?.model.name || "everybyte"}: ${answer?.fits === false ? "does not fit" : answer?.fits ? "fits" : "will it fit?"}`;
   fill(place.warnings, answer ? warnings(answer) : null);
   fill(place.figures, answer ? figures(answer, words) : null);
   measured.show(answer ? job : null);
-  fill(place.grounds, answer ? grounds(answer) : null);
+  refill(place.grounds, answer ? grounds(answer) : null);
   const pick = (label) => store.update({ rank: label });
-  fill(place.ledger, answer ? ledger(job, answer, rankOf(answer, store.state.rank), words, pick) : null);
+  refill(place.ledger, answer ? ledger(job, answer, rankOf(answer, store.state.rank), words, pick) : null);
 }
 
 function tools() {
@@ -100,7 +100,7 @@ function tools() {
   store.subscribe((state) => (compareButton.disabled = state.jobs.length === 2));
   compareButton.disabled = store.state.jobs.length === 2;
   const exporting = exportMenu(store, () => answered[store.state.active]?.answer);
-  fill(document.getElementById("tools"), compareButton, h("button", { type: "button", onclick: share }, "Share"), exporting, themeButton(() => answering.run(follow)));
+  fill(document.getElementById("tools"), compareButton, h("button", { type: "button", onclick: () => share(store) }, "Share"), exporting, themeButton(() => answering.run(follow)));
 }
 
 async function start() {

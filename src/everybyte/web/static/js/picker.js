@@ -41,7 +41,7 @@ export class Picker {
   show(job, answer) {
     this.model.show(modelName(job));
     const gpu = job.hardware?.gpu;
-    this.gpu.show(typeof gpu === "string" ? gpu : gpu?.name ?? (gpu ? size(gpu.memory_bytes) : ""));
+    this.gpu.show(typeof gpu === "string" ? gpu : gpu?.name ?? (gpu?.memory_bytes > 0 ? size(gpu.memory_bytes) : ""));
     if (document.activeElement !== this.gpus) this.gpus.value = job.hardware?.gpus ?? "";
     this.gpus.placeholder = String(answer?.job.hardware?.gpus ?? 1);
     for (const radio of this.purposes) radio.checked = radio.value === purpose(job);
@@ -74,7 +74,7 @@ export class Picker {
       fill(this.dropped, words);
       toast(words);
     } catch (error) {
-      fill(this.dropped, h("span", { class: "bad" }, error.message));
+      fill(this.dropped, h("span", { class: "bad" }, error.path ? `${error.path}: ${error.message}` : error.message));
     }
     if (input) input.value = "";
   }

@@ -13,6 +13,9 @@ export class Slider {
   #stops;
   #move;
   #share;
+  #typing = false;
+  #shown;
+  #hinted = null;
 
   /** `move(value, settled)` is called on every move; settled is false while the slider is dragged. */
   constructor(knob, { move }) {
@@ -28,7 +31,7 @@ export class Slider {
     });
     this.exact = h("input", {
       type: "number", inputmode: "numeric", min: this.#share ? 0.01 : 1, max: knob.most, step: this.#share ? 0.01 : 1, "aria-label": `${knob.label}, exact value`,
-      onchange: () => this.#typed(),
+      oninput: () => (this.#typing = true), onchange: () => this.#typed(), onblur: () => (this.#typing = false),
     });
     this.track = h("div", { class: "track", "aria-hidden": "true" });
     this.hint = h("p", { class: "hint", id: `${id}-hint` });
@@ -41,12 +44,14 @@ export class Slider {
     const known = typeof value === "number";
     this.range.value = known ? Math.round(position(this.#stops, value) * (this.#stops.length - 1)) : 0;
     this.range.setAttribute("aria-valuetext", known ? this.#word(value) : "not set");
-    if (document.activeElement !== this.exact) this.exact.value = known ? value : "";
+    this.#shown = known ? value : "";
+    if (!this.#typing) this.exact.value = this.#shown;
   }
 
   /** Says that the search for what fits is under way. */
   wait() {
     this.element.classList.remove("marked");
+    this.#hinted = null;
     fill(this.hint, "looking for what fits …");
   }
 
@@ -57,13 +62,16 @@ export class Slider {
     const shades = parts.flatMap(([from, to]) => [`transparent ${from}%`, `var(--good) ${from}%`, `var(--good) ${to}%`, `transparent ${to}%`]);
     this.track.style.backgroundImage = shades.length ? `linear-gradient(to right, ${shades.join(", ")})` : "none";
     this.element.classList.toggle("marked", intervals.length > 0);
+    const hinted = JSON.stringify([goTo, text]);
+    if (hinted === this.#hinted) return; // the button keeps the focus of whoever pressed it
+    this.#hinted = hinted;
     const go = goTo === null ? null : h("button", { type: "button", class: "link", onclick: () => this.#move(goTo, true) }, this.#word(goTo));
     fill(this.hint, go && goTo !== null ? ["fits up to ", go, text ? `: ${text}` : ""] : text);
   }
 
   /** Lets the slider end well beyond the last value that fits, so that the way to it is long enough to aim at. */
   #reach(goTo) {
-    const value = Number(this.exact.value) || 0;
+    const value = Number(this.#shown) || 0;
     const end = goTo === null ? this.knob.most : Math.max(LEAST_END[this.knob.unit], REACH * goTo, 2 * value);
     this.#stops = this.#all.filter((stop, index) => index === 0 || this.#all[index - 1] < end);
     this.range.max = this.#stops.length - 1;
@@ -78,9 +86,11 @@ export class Slider {
   }
 
   #typed() {
+    this.#typing = false;
     const value = Number(this.exact.value);
     if (this.exact.value === "") this.#move(undefined, true);
-    else if (value > 0) this.#move(this.#share ? value : Math.round(value), true);
+    else if (value > 0) this.#move(this.#share ? value : Math.max(1, Math.round(value)), true);
+    else this.exact.value = this.#shown;
   }
 
   #word(value) {

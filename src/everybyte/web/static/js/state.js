@@ -20,6 +20,11 @@ export class Store {
     return this.state.jobs[this.state.active];
   }
 
+  /** Sees to it that the address holds the state, which it does not on a first visit. */
+  stand() {
+    if (!location.hash) history.replaceState(null, "", `#${encode(this.state)}`);
+  }
+
   /** Calls `listener(state, change)` after every change; `change.settled` is false while a slider is dragged, `change.from` says who changed it. */
   subscribe(listener) {
     this.#listeners.push(listener);
@@ -65,7 +70,7 @@ export function encode(state) {
 export function decode(hash) {
   try {
     const state = JSON.parse(fromBase64(hash.replace(/^#/, "").replaceAll("-", "+").replaceAll("_", "/")));
-    return isState(state) ? state : null;
+    return isState(state) && encode(state) ? state : null; // what is nested too deep to be written again is no state
   } catch {
     return null;
   }
