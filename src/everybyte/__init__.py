@@ -8,6 +8,7 @@ from everybyte.ledger import display
 
 if TYPE_CHECKING:
     from everybyte.basics.errors import BadInput, EverybyteError
+    from everybyte.basics.tracing import tracing
     from everybyte.conductor import estimate, headline
     from everybyte.job import Job, read_job
     from everybyte.ledger.answer import Answer
@@ -22,9 +23,10 @@ _HOME = {
     "estimate": "everybyte.conductor",
     "headline": "everybyte.conductor",
     "read_job": "everybyte.job",
+    "tracing": "everybyte.basics.tracing",
 }
 
-__all__ = ["Answer", "BadInput", "EverybyteError", "Job", "__version__", "estimate", "headline", "read_job"]
+__all__ = ["Answer", "BadInput", "EverybyteError", "Job", "__version__", "estimate", "headline", "read_job", "tracing"]
 
 
 def __getattr__(name: str) -> Any:

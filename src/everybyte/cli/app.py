@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "train": "The same for a training step, from flags.",
     "serve": "The same for a serving process, from flags.",
     "fit": "The largest batch, context ... that fits, or the fewest GPUs.",
+    "trace": "What real PyTorch code would hold, run on fake tensors.",
     "explain": "How a row came about: formula, numbers, source.",
     "models": "The model catalogue.",
     "gpus": "The GPU catalogue.",

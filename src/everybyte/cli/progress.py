@@ -18,6 +18,8 @@ class Progress:
 
     def __init__(self, what: str, total: int | None = None) -> None:
         self.what, self.total, self.done = what, total, 0
+        self.words = ""
+        """What it is at now, where it says so."""
         self._end: threading.Event | None = None
         self._thread: threading.Thread | None = None
 
@@ -45,11 +47,15 @@ class Progress:
         start = time.monotonic()
         if end.wait(PATIENCE_S):
             return
+        longest = 0
         while True:
             share = f" {self.done:,} of {self.total:,}" if self.total else ""
-            sys.stderr.write(f"\r{self.what}{share}, {time.monotonic() - start:.0f} s ")
+            words = f", {self.words}" if self.words else ""
+            line = f"{self.what}{share}{words}, {time.monotonic() - start:.0f} s "
+            longest = max(longest, len(line))
+            sys.stderr.write(f"\r{line:<{longest}}")
             sys.stderr.flush()
             if end.wait(PERIOD_S):
                 break
-        sys.stderr.write("\r" + " " * (len(self.what) + 40) + "\r")
+        sys.stderr.write("\r" + " " * longest + "\r")
         sys.stderr.flush()

@@ -13,6 +13,8 @@ from everybyte.trace.places import LOSS, Place, place_of
 BLOCK = 512
 """The caching allocator counts in blocks of so many bytes."""
 HEAD = LOSS.partition("/")[0]
+STEP = "optimizer"
+"""The place of what the optimizer makes and frees in its step."""
 
 
 class Timeline:
@@ -76,4 +78,4 @@ class Timeline:
 
     def place(self, birth: BirthRow) -> Place:
         """Where a storage belongs."""
-        return place_of(birth.module)
+        return Place("", None, STEP) if birth.phase == "optimizer" and not birth.category else place_of(birth.module)

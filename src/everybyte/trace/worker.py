@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from everybyte.basics.errors import EverybyteError
+from everybyte.basics.tracing import TRACING
 from everybyte.trace.asked import Asked, BirthRow, Failed, Mark, Progress, Traced
 
 PAUSE_S = 0.1
@@ -48,6 +49,7 @@ class Teller:
 
 def main() -> int:
     """Runs one trace."""
+    os.environ[TRACING] = "1"
     asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Asked)
     found: Traced | Failed
     with contextlib.redirect_stdout(sys.stderr), os.fdopen(int(sys.argv[2]), "wb", buffering=0) as ear:

@@ -1,0 +1,59 @@
+"""`everybyte trace TARGET`."""
+
+from __future__ import annotations
+
+import click
+
+from everybyte.cli.app import DOES_NOT_FIT, FITS
+from everybyte.cli.options import as_json, unit
+from everybyte.cli.progress import Progress
+
+
+@click.command(no_args_is_help=True)
+@click.argument("target")
+@click.option("--gpu", default="h100-80gb", show_default=True, metavar="NAME", help="The GPU that the fake device stands for (`everybyte gpus`).")
+@click.option("--steps", default=2, show_default=True, type=click.IntRange(1, 100), help="Steps to run; an optimizer's states exist from the second one on.")
+@click.option("--alloc-conf", metavar="CONF", help="PYTORCH_CUDA_ALLOC_CONF, such as expandable_segments:True.")
+@click.option("--timeout", type=click.FloatRange(min=1), metavar="S", help="Ends the trace after so many seconds.")
+@click.option("--explain", is_flag=True, help="Also the whole ledger.")
+@unit
+@as_json
+def command(target: str, gpu: str, steps: int, alloc_conf: str | None, timeout: float | None, explain: bool, unit: str, as_json: bool) -> int:
+    """What real PyTorch code would hold on a GPU: runs it on fake tensors, without a GPU, and records every allocation.
+
+    TARGET is module:function or path/to/file.py:function: a function that builds model and optimizer on "cuda" and returns a function that runs one step;
+    or that returns (module, inputs) for a forward and backward pass.
+
+    \b
+    everybyte trace train.py:build
+    everybyte trace mypackage.experiment:build --gpu a100-80gb --steps 3
+    everybyte trace train.py:build --alloc-conf expandable_segments:True --explain
+    """  # noqa: D301  # \\b is click's mark for lines that stay as they are
+    from everybyte.trace.answer import answer_of
+    from everybyte.trace.asked import Asked
+    from everybyte.trace.asked import Progress as Far
+    from everybyte.trace.run import run
+
+    asked = Asked(target=target, gpu=gpu, steps=steps)
+    with Progress("tracing") as progress:
+
+        def tell(far: Far) -> None:
+            progress.words = f"step {far.step} of {far.steps}, {far.phase} {far.module}".rstrip() if far.step else "building"
+
+        traced = run(asked, tell, timeout)
+    answer = answer_of(traced, asked, expandable="expandable_segments:True" in (alloc_conf or ""))
+    if as_json:
+        from everybyte.report.as_json import answer_object, line
+
+        click.echo(line(answer_object(answer)))
+    else:
+        from everybyte.report.console import open_console
+        from everybyte.report.estimate import show_answer
+        from everybyte.report.explain import show_ledger
+
+        console = open_console()
+        show_answer(console, answer, unit)
+        if explain:
+            console.print()
+            show_ledger(console, answer, answer.worst)
+    return FITS if answer.fits else DOES_NOT_FIT
