@@ -11,22 +11,38 @@ from everybyte.cli.progress import Progress
 
 @click.command(no_args_is_help=True)
 @click.argument("target")
+@click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS]...")
 @click.option("--gpu", default="h100-80gb", show_default=True, metavar="NAME", help="The GPU that the fake device stands for (`everybyte gpus`).")
 @click.option("--steps", default=2, show_default=True, type=click.IntRange(1, 100), help="Steps to run; an optimizer's states exist from the second one on.")
 @click.option("--alloc-conf", metavar="CONF", help="PYTORCH_CUDA_ALLOC_CONF, such as expandable_segments:True.")
 @click.option("--timeout", type=click.FloatRange(min=1), metavar="S", help="Ends the trace after so many seconds.")
+@click.option("--export", metavar="FILE", help="Also the trace as a file: .html (the course of the program, opens offline), .json, .png or .svg (its picture).")
 @click.option("--explain", is_flag=True, help="Also the whole ledger.")
 @unit
 @as_json
-def command(target: str, gpu: str, steps: int, alloc_conf: str | None, timeout: float | None, explain: bool, unit: str, as_json: bool) -> int:
+def command(
+    target: str,
+    arguments: tuple[str, ...],
+    gpu: str,
+    steps: int,
+    alloc_conf: str | None,
+    timeout: float | None,
+    export: str | None,
+    explain: bool,
+    unit: str,
+    as_json: bool,
+) -> int:
     """What real PyTorch code would hold on a GPU: runs it on fake tensors, without a GPU, and records every allocation.
 
     TARGET is module:function or path/to/file.py:function: a function that builds model and optimizer on "cuda" and returns a function that runs one step;
-    or that returns (module, inputs) for a forward and backward pass.
+    or that returns (module, inputs) for a forward and backward pass. Or it is a script, path/to/file.py, with its own ARGUMENTS behind --: a step of it ends
+    when its optimizer has stepped.
 
     \b
     everybyte trace train.py:build
+    everybyte trace train.py --gpu rtx-4090 -- --batch-size 8
     everybyte trace mypackage.experiment:build --gpu a100-80gb --steps 3
+    everybyte trace train.py:build --export course.html
     everybyte trace train.py:build --alloc-conf expandable_segments:True --explain
     """  # noqa: D301  # \\b is click's mark for lines that stay as they are
     from everybyte.trace.answer import answer_of
@@ -34,7 +50,7 @@ def command(target: str, gpu: str, steps: int, alloc_conf: str | None, timeout: 
     from everybyte.trace.asked import Progress as Far
     from everybyte.trace.run import run
 
-    asked = Asked(target=target, gpu=gpu, steps=steps)
+    asked = Asked(target=target, arguments=arguments, gpu=gpu, steps=steps)
     with Progress("tracing") as progress:
 
         def tell(far: Far) -> None:
@@ -42,6 +58,10 @@ def command(target: str, gpu: str, steps: int, alloc_conf: str | None, timeout: 
 
         traced = run(asked, tell, timeout)
     answer = answer_of(traced, asked, expandable="expandable_segments:True" in (alloc_conf or ""))
+    if export is not None:
+        from everybyte.report.trace_file import write_trace
+
+        write_trace(traced, answer, export)
     if as_json:
         from everybyte.report.as_json import answer_object, line
 

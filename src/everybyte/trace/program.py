@@ -1,9 +1,11 @@
-"""Finds the program that a target names, and makes it a function that builds everything and returns the step."""
+"""Finds the program that a target names, and makes it a function that runs its steps under a clock."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
+import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,17 +16,40 @@ import torch
 
 from everybyte.basics.errors import BadInput, did_you_mean
 from everybyte.trace.asked import Asked
+from everybyte.trace.clock import Clock, EnoughSteps
 
 Step = Callable[[], Any]
+Run = Callable[[Clock], None]
 TARGET = "target"
 
 
-def program_of(asked: Asked) -> Callable[[], Step]:
-    """The function of `module:function` or `file.py:function`. Raises BadInput where there is none."""
+def program_of(asked: Asked) -> Run:
+    """What runs `module:function`, `file.py:function`, or the script `file.py`. Raises BadInput where there is none."""
     place, colon, name = asked.target.rpartition(":")
-    if not colon:
-        raise BadInput(TARGET, f"{asked.target!r} is no module:function")
-    return lambda: _step_of(_found(_module(place), name), asked.target)
+    if colon:
+        return lambda clock: _run_steps(_step_of(_found(_module(place), name), asked.target), clock)
+    path = Path(asked.target)
+    if path.suffix != ".py":
+        raise BadInput(TARGET, f"{asked.target!r} is neither module:function nor a script that ends in .py")
+    if not path.is_file():
+        raise BadInput(TARGET, f"there is no file {asked.target!r}")
+    return lambda clock: _run_script(path, asked.arguments, clock)
+
+
+def _run_steps(step: Step, clock: Clock) -> None:
+    for _ in range(clock.steps):
+        clock.begin()
+        step()
+
+
+def _run_script(path: Path, arguments: tuple[str, ...], clock: Clock) -> None:
+    """Runs a script as `python script.py arguments`; a step ends when its optimizer has stepped. It is ended after the last one."""
+    sys.argv = [str(path), *arguments]
+    sys.path.insert(0, str(path.resolve().parent))
+    clock.recorder.after_step = clock.stepped
+    clock.begin()
+    with contextlib.suppress(EnoughSteps, SystemExit):
+        runpy.run_path(str(path), run_name="__main__")
 
 
 def _module(place: str) -> ModuleType:

@@ -32,6 +32,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
         self.events: list[tuple[int, int]] = []
         self.current = self.peak = 0
         self.watchers: list[Callable[[Recorder], None]] = []
+        """Called with each storage that is born."""
+        self.after_step: Callable[[], None] = lambda: None
+        """Called when an optimizer has stepped."""
         self.optimizing = False
         self.operations = 0
         self._alive: dict[int, Birth] = {}
@@ -174,6 +177,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
                 if isinstance(value, torch.Tensor):
                     self.note(value, "optimizer_state", place)
         self.optimizing = False
+        self.after_step()
 
     def _place_of(self, parameter: Any) -> str:
         births = (self._alive.get(storage._cdata) for storage in storages_of(parameter)) if isinstance(parameter, torch.Tensor) else ()

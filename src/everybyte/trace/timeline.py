@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from typing import NamedTuple
 
 from everybyte.basics.units import round_up
 from everybyte.ledger.entry import Category, Phase
@@ -15,6 +16,13 @@ BLOCK = 512
 HEAD = LOSS.partition("/")[0]
 STEP = "optimizer"
 """The place of what the optimizer makes and frees in its step."""
+
+
+class Instant(NamedTuple):
+    """What lives after so many events, by category, in rounded bytes."""
+
+    position: int
+    living: dict[Category, int]
 
 
 class Timeline:
@@ -51,6 +59,24 @@ class Timeline:
         found["between_steps"] = (now, end)
         order: tuple[Phase, ...] = ("forward", "loss", "backward", "optimizer", "between_steps")
         return {phase: found[phase] for phase in order if phase in found}
+
+    def instants(self, most: int) -> list[Instant]:
+        """At most so many instants of the whole trace: of each stretch of events the highest one, so that no peak is lost."""
+        length = max(-(-len(self.traced.events) // most), 1)
+        found: list[Instant] = []
+        now: dict[Category, int] = {}
+        total = highest = 0
+        for position, birth, change in self.sizes():
+            category = self.category_of(birth)
+            now[category] = now.get(category, 0) + change
+            total += change
+            if position % length == 0:
+                found.append(Instant(position, dict(now)))
+                highest = total
+            elif total > highest:
+                found[-1] = Instant(position, dict(now))
+                highest = total
+        return found
 
     def living(self, position: int) -> dict[int, int]:
         """Rounded bytes of each birth that lives after so many events."""

@@ -15,53 +15,26 @@ import msgspec
 
 from everybyte.basics.errors import EverybyteError
 from everybyte.basics.tracing import TRACING
-from everybyte.trace.asked import Asked, BirthRow, Failed, Mark, Progress, Traced
-
-PAUSE_S = 0.1
-"""Between two words on progress."""
-MOST_BIRTHS = 5_000_000
-"""A step of the largest models makes some 100,000 tensors."""
-
-
-class EndlessProgram(EverybyteError):
-    """The program makes tensors without end."""
-
-
-class Teller:
-    """Hears of every tensor that is born; tells now and then how far the program is, and ends one that has no end."""
-
-    def __init__(self, steps: int, ear: BinaryIO) -> None:
-        self.step, self.steps, self._ear, self._told = 0, steps, ear, 0.0
-
-    def __call__(self, recorder: Any) -> None:
-        """One more tensor was born."""
-        births = len(recorder.births)
-        if births > MOST_BIRTHS:
-            raise EndlessProgram(f"the program has made {births:,} tensors and is still in step {self.step} of {self.steps}; trace a shorter step")
-        now = time.monotonic()
-        if now - self._told > PAUSE_S:
-            self._told = now
-            birth = recorder.births[-1]
-            words = Progress(step=self.step, steps=self.steps, phase=birth.phase, module=birth.module, operations=recorder.operations)
-            with contextlib.suppress(BrokenPipeError):
-                self._ear.write(msgspec.json.encode(words) + b"\n")
+from everybyte.trace.asked import Asked, BirthRow, Failed, Traced
+from everybyte.trace.clock import Clock
 
 
 def main() -> int:
     """Runs one trace."""
     os.environ[TRACING] = "1"
+    result, ear_fd = sys.argv[1:]  # a script gets arguments of its own
     asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Asked)
     found: Traced | Failed
-    with contextlib.redirect_stdout(sys.stderr), os.fdopen(int(sys.argv[2]), "wb", buffering=0) as ear:
+    with contextlib.redirect_stdout(sys.stderr), os.fdopen(int(ear_fd), "wb", buffering=0) as ear:
         try:
-            found = trace(asked, Teller(asked.steps, ear))
+            found = trace(asked, ear)
         except EverybyteError as error:
             found = Failed(message=str(error))
-    Path(sys.argv[1]).write_bytes(msgspec.msgpack.encode(found))
+    Path(result).write_bytes(msgspec.msgpack.encode(found))
     return 0
 
 
-def trace(asked: Asked, teller: Teller) -> Traced | Failed:
+def trace(asked: Asked, ear: BinaryIO | None = None) -> Traced | Failed:
     """Runs the target under fake tensors. Raises EverybyteError where it cannot even start; Failed is a fault of the program."""
     if asked.device == "cuda":
         from everybyte.trace.shim import load
@@ -71,16 +44,16 @@ def trace(asked: Asked, teller: Teller) -> Traced | Failed:
     from everybyte.trace.program import program_of
 
     sys.path.insert(0, os.path.abspath(asked.folder))
-    program = program_of(asked)
+    run = program_of(asked)
     try:
-        return _run(asked, program, teller)
+        return _run(asked, run, ear)
     except EverybyteError:
         raise
     except Exception as fault:  # noqa: BLE001  # whatever the program raises is told in its own terms
         return faults.told(fault)
 
 
-def _run(asked: Asked, program: Callable[[], Callable[[], Any]], teller: Teller) -> Traced:
+def _run(asked: Asked, run: Callable[[Clock], None], ear: BinaryIO | None) -> Traced:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from everybyte.trace.branches import real_branches
@@ -90,20 +63,15 @@ def _run(asked: Asked, program: Callable[[], Callable[[], Any]], teller: Teller)
     from everybyte.trace.watch import Watch
 
     started = time.monotonic()
-    marks: list[Mark] = []
     with FakeTensorMode(allow_non_fake_inputs=True):
         recorder = Recorder(asked.device, current_stream_id, Hidden(_gpu(asked)) if asked.device == "cuda" else lambda *_: ())
         _install(asked, recorder)
-        recorder.watchers.append(teller)
+        clock = Clock(recorder, asked.steps, ear)
         with real_branches(asked.device), recorder, Watch(recorder).modules():
-            step = program()
-            for number in range(1, asked.steps + 1):
-                marks.append(Mark(f"step {number}", len(recorder.events)))
-                teller.step = number
-                step()
-            marks.append(Mark("end", len(recorder.events)))
+            run(clock)
+            marks = clock.end()
     births = tuple(_row(birth) for birth in recorder.births)
-    return Traced(births=births, events=tuple(recorder.events), marks=tuple(marks), operations=recorder.operations, seconds=time.monotonic() - started)
+    return Traced(births=births, events=tuple(recorder.events), marks=marks, operations=recorder.operations, seconds=time.monotonic() - started)
 
 
 def _install(asked: Asked, recorder: Any) -> None:

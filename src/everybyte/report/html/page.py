@@ -29,11 +29,15 @@ def report(answer: Answer, job: Job | None = None) -> str:
         ("Settings", "settings", _settings(answer)),
         ("Job file", "job", element("pre", job_to_text(job), tabindex=0)),
     ]
-    kept = [(title, name, body) for title, name, body in sections if body]
-    main = [element("section", element("h2", title), body, id=name) for title, name, body in kept]
-    menu = element("nav", bullets([element("a", title, href=f"#{name}") for title, name, _ in kept]), aria_label="Parts of this report")
-    body = element("body", _head(answer), menu, element("main", *main), _foot())
-    title = f"{answer.name or answer.model.name}: {outcome(answer)}"
+    return document(f"{answer.name or answer.model.name}: {outcome(answer)}", head_of(answer), sections)
+
+
+def document(title: str, header: Html, sections: list[tuple[str, str, Html]]) -> str:
+    """A whole page: a header, and sections (title, anchor, body) with a menu; empty sections are left out."""
+    kept = [(heading, name, body) for heading, name, body in sections if body]
+    main = [element("section", element("h2", heading), body, id=name) for heading, name, body in kept]
+    menu = element("nav", bullets([element("a", heading, href=f"#{name}") for heading, name, _ in kept]), aria_label="Parts of this report")
+    body = element("body", header, menu, element("main", *main), _foot())
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -45,7 +49,7 @@ def report(answer: Answer, job: Job | None = None) -> str:
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 
 
-def _head(answer: Answer) -> Html:
+def head_of(answer: Answer) -> Html:
     """The verdict first, then what it is about."""
     mark = {True: "good", False: "bad", None: "open"}[answer.fits]
     served = capacity_line(answer)

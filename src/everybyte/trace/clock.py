@@ -1,0 +1,69 @@
+"""Counts the steps of a traced program and tells how far it is."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, BinaryIO
+
+import msgspec
+
+from everybyte.basics.errors import EverybyteError
+from everybyte.trace.asked import Mark, Progress
+
+if TYPE_CHECKING:
+    from everybyte.trace.record import Recorder
+
+PAUSE_S = 0.1
+"""Between two words on progress."""
+MOST_BIRTHS = 5_000_000
+"""A step of the largest models makes some 100,000 tensors."""
+
+
+class EnoughSteps(BaseException):
+    """A script has run as many steps as were asked for. No program catches it by accident."""
+
+
+class EndlessProgram(EverybyteError):
+    """The program makes tensors without end."""
+
+
+class Clock:
+    """Marks the steps in the events of a recorder; its words on progress go to `ear`, if there is one."""
+
+    def __init__(self, recorder: Recorder, steps: int, ear: BinaryIO | None = None) -> None:
+        self.recorder, self.steps, self._ear, self._told = recorder, steps, ear, 0.0
+        self.marks: list[Mark] = []
+        recorder.watchers.append(self._born)
+
+    @property
+    def step(self) -> int:
+        """The step that runs; 0 before the first."""
+        return len(self.marks)
+
+    def begin(self) -> None:
+        """A step begins."""
+        self.marks.append(Mark(f"step {self.step + 1}", len(self.recorder.events)))
+
+    def stepped(self) -> None:
+        """The optimizer of a script has stepped: the next step begins. Raises EnoughSteps after the last."""
+        if self.step >= self.steps:
+            raise EnoughSteps
+        self.begin()
+
+    def end(self) -> tuple[Mark, ...]:
+        """All marks, with that of the end."""
+        return (*self.marks, Mark("end", len(self.recorder.events)))
+
+    def _born(self, recorder: Recorder) -> None:
+        births = len(recorder.births)
+        if births > MOST_BIRTHS:
+            raise EndlessProgram(f"the program has made {births:,} tensors and is still in step {self.step} of {self.steps}; trace a shorter step")
+        now = time.monotonic()
+        if self._ear is None or now - self._told < PAUSE_S:
+            return
+        self._told = now
+        birth = recorder.births[-1]
+        words = Progress(step=self.step, steps=self.steps, phase=birth.phase, module=birth.module, operations=recorder.operations)
+        with contextlib.suppress(BrokenPipeError):
+            self._ear.write(msgspec.json.encode(words) + b"\n")
