@@ -143,3 +143,13 @@ def test_unknown_settings_and_refused_jobs() -> None:
         sweep(JOB, "micro_bach")
     with pytest.raises(BadInput, match="train: no"):
         sweep(JOB, "micro_batch", refuses)
+    with pytest.raises(BadInput, match=r"train\.tokens"):
+        sweep(job_of("several-gpus/llama-2-13b-zero2-8xa100-40.yaml"), "train.tokens")
+
+
+def test_where_everything_fits_the_sweep_goes_beyond_the_job() -> None:
+    """A setting without a border is shown well beyond its value, and nothing is marked."""
+    made = sweep(job_of("llama-3.1-8b-lora-24gb.yaml"), "grad_accum")
+    assert made.unlimited
+    assert made.points[-1].value >= 16 * (made.current or 1)
+    assert "every value that was tried fits" in charts.knob(made)["title"]["text"]

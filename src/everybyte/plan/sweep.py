@@ -18,6 +18,10 @@ OCTAVES = 7
 """A sweep begins this many doublings below the largest value that fits."""
 STEPS = (8, 12, 10, 14, 9, 11, 13, 15)
 """Eighths of a doubling, in the order in which they are taken: first the powers of two, then the values half way between."""
+BEYOND = 16
+"""Where every value fits, the sweep goes so many times beyond the value of the job."""
+FEWEST = 4
+"""It goes at least so far."""
 WHOLE = ("mesh", "gpus")
 """Sizes of a mesh and numbers of GPUs: only powers of two are of use, and others are mostly refused."""
 
@@ -60,11 +64,12 @@ def sweep(job: Job, key: str, estimate: Callable[[Job], Answer] | None = None, p
     unlimited = bool(found and found.unlimited)
     current = value_of(job, path)
     step = gpu_step(job) if path == GPUS else 1
-    values = _values(None if unlimited else last, current, step, points, doubling=any(word in path for word in WHOLE))
+    border = last if last and not unlimited else (current or step) * (BEYOND if unlimited else 1)
+    values = _values(border, current, step, points, doubling=any(word in path for word in WHOLE))
     made = tuple(_point(job, path, value, asked) for value in values)
+    if all(point.refused for point in made):
+        raise BadInput(path, f"every value that was tried is refused; {made[0].refused}")
     answers = [answer for answer in asked.answers.values() if isinstance(answer, Answer)]
-    if not answers:
-        raise next(answer for answer in asked.answers.values() if isinstance(answer, BadInput))
     name = answers[0].name or answers[0].model.name
     hardware = answers[0].hardware
     return Sweep(
@@ -99,10 +104,9 @@ def _estimator() -> Callable[[Job], Answer]:
     return estimate
 
 
-def _values(last: int | None, current: int | None, step: int, points: int, *, doubling: bool) -> list[int]:
+def _values(border: int, current: int | None, step: int, points: int, *, doubling: bool) -> list[int]:
     """Values from small to beyond the border: all of them where they are few, else as many to a doubling as the points allow."""
-    border = last or current or step
-    top = 2 * border
+    top = max(2 * border, FEWEST * step)
     if not doubling and top // step <= points:
         found = set(range(step, top + 1, step))
     else:
@@ -112,7 +116,7 @@ def _values(last: int | None, current: int | None, step: int, points: int, *, do
         base = 1 << (low // step).bit_length() - 1
         found = {step * max(1, (base << k) * part // STEPS[0]) for k in range(octaves + 1) for part in STEPS[:each]}
         found = {value for value in found if low <= value <= 2 * top}
-    found.update(value for value in (last, current) if value)
+    found.update(value for value in (border, current) if value)
     return sorted(found)
 
 

@@ -18,6 +18,8 @@ HEIGHT = 260
 WIDE = 8
 """From this ratio of the largest value to the smallest on, doublings are equally far apart."""
 MOST_TICKS = 9
+TOKENS = ("seq_len", "context", "chunk", "batched_tokens")
+"""Endings of settings that count tokens."""
 
 
 def knob(sweep: Sweep, theme: Theme = "light") -> Spec:
@@ -31,7 +33,7 @@ def knob(sweep: Sweep, theme: Theme = "light") -> Spec:
     ceiling = min(top, 2 * sweep.capacity) if sweep.capacity else top
     found = in_stack_order({category for point in sweep.points for category in point.parts})
     x: Spec = {
-        "field": "left", "type": "quantitative", "title": sweep.key,
+        "field": "left", "type": "quantitative", "title": f"{sweep.key}, tokens" if sweep.key.endswith(TOKENS) else sweep.key,
         "scale": {"type": _scale(sweep), "domain": [edges[0], edges[-1]], "nice": False, **({"base": 2} if _scale(sweep) == "log" else {})},
         "axis": {"values": _ticks(sweep), "format": ",d", "grid": False, "labelOverlap": "greedy", "labelSeparation": 8},
     }  # fmt: skip

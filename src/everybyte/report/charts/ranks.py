@@ -38,6 +38,7 @@ def ranks(answer: Answer, theme: Theme = "light") -> Spec:
         subtitle=_subtitle(answer, len(shown)),
         description=_description(answer, shown),
         theme=theme,
+        left=LABEL_ROOM + 10,
     )
 
 

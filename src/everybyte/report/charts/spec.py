@@ -14,6 +14,9 @@ SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 WIDTH = 590
 """Points that the drawing takes; with labels on both sides and padding a picture stays below 800."""
 
+WIDEST = 770
+"""Where titles end, in points from the left edge."""
+
 FONT = "Arial, 'Liberation Sans', Helvetica, sans-serif"
 """Fonts of the same widths: a drawing is measured on one machine and read on another."""
 SMALL, NORMAL, LARGE = 11, 12, 15
@@ -26,14 +29,16 @@ Row = dict[str, Any]
 """One datum."""
 
 
-def picture(body: Spec, *, title: str, subtitle: str | Sequence[str], description: str, theme: Theme) -> Spec:
-    """A whole specification: `body` with the theme's colours and type, and a title that says the result."""
+def picture(body: Spec, *, title: str, subtitle: str | Sequence[str], description: str, theme: Theme, left: int = 60) -> Spec:
+    """A whole specification: `body` with the theme's colours and type, and a title that says the result.
+
+    The title begins `left` points from the left edge and is cut where the picture would become wider than `WIDEST`."""
     return {
         "$schema": SCHEMA,
         "description": description,
         "background": BACKGROUND.on(theme),
         "padding": 12,
-        "title": {"text": title, "subtitle": subtitle},
+        "title": {"text": title, "subtitle": subtitle, "limit": WIDEST - left},
         **body,
         "config": _config(theme),
     }
@@ -45,7 +50,7 @@ def _config(theme: Theme) -> Spec:
         "font": FONT,
         "title": {
             "anchor": "start", "frame": "group", "color": text, "fontSize": LARGE, "fontWeight": 600, "subtitleColor": faint, "subtitleFontSize": NORMAL,
-            "subtitlePadding": 5, "offset": 12, "limit": 700,
+            "subtitlePadding": 5, "offset": 12,
         },
         "axis": {
             "labelColor": faint, "titleColor": faint, "labelFontSize": SMALL, "titleFontSize": SMALL, "titleFontWeight": "normal", "gridColor": line,
