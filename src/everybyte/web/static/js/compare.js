@@ -42,7 +42,7 @@ function settingsTable(settings) {
   if (!changed.length) return h("p", { class: "hint" }, "The two jobs are the same. Change a setting: the form edits B.");
   const cell = (value) => h("td", { class: "n" }, value === null ? "–" : shown(value));
   return h(
-    "table", {}, h("caption", { class: "sr" }, "Settings that differ"), head("Setting", "A", "B"),
+    "table", { class: "changes" }, h("caption", { class: "sr" }, "Settings that differ"), head("Setting", "A", "B"),
     h("tbody", {}, changed.map(({ key, here, there }) => h("tr", {}, h("th", { scope: "row" }, h("code", {}, key)), cell(here), cell(there)))),
   );
 }

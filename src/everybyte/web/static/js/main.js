@@ -81,7 +81,7 @@ async function compare([job, against]) {
 }
 
 function show(results, active, compared) {
-  const blocks = results.map(({ answer, error }) => (answer ? verdict(answer) : refusal(error)));
+  const blocks = results.map(({ answer, error }) => (answer ? verdict(answer) : refusal(error, () => answering.run(follow))));
   const { job, answer } = results[active];
   refill(place.head, results.length === 2 ? switcher(store) : null);
   fill(place.verdict, results.length === 2 ? comparison(blocks, compared) : blocks);
@@ -103,13 +103,21 @@ function tools() {
   fill(document.getElementById("tools"), compareButton, h("button", { type: "button", onclick: () => share(store) }, "Share"), exporting, themeButton(() => answering.run(follow)));
 }
 
+/** Links to the answer go there by hand: the browser's way would put `#answer` in the place of the state that the address holds. */
+function goToAnswer(event) {
+  if (!event.target.closest?.('a[href="#answer"]')) return;
+  event.preventDefault();
+  root.focus({ preventScroll: true });
+  root.scrollIntoView();
+}
+
 async function start() {
   fill(root, place.head, place.verdict, place.warnings, pictures.element, place.ledger, place.figures, measured.element, place.grounds);
   let settings;
   try {
     [{ settings }, words] = await Promise.all([ask("/api/settings"), ask("/api/words")]);
   } catch (error) {
-    fill(place.verdict, refusal(error));
+    fill(place.verdict, refusal(error, start));
     return;
   }
   form = new Form(store, settings, document.getElementById("ask"));
@@ -124,4 +132,5 @@ async function start() {
   loadKatex();
 }
 
+document.addEventListener("click", goToAnswer);
 start();

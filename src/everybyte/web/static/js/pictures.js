@@ -108,6 +108,7 @@ function librariesAreThere() {
   vega ??= ["vega/vega.min.js", "vega-lite/vega-lite.min.js", "vega-interpreter/vega-interpreter.min.js", "vega-embed/vega-embed.min.js"].reduce(
     (before, file) => before.then(() => script(`/static/vendor/${file}`)), Promise.resolve(),
   );
+  vega.catch(() => (vega = null)); // what could not be loaded is tried again at the next picture
   return vega;
 }
 

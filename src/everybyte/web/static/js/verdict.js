@@ -51,11 +51,13 @@ export function miniVerdict(answer) {
   return h("a", { href: "#answer", class: kind, tabindex: "-1" }, `${mark} ${word}`, h("span", {}, needed));
 }
 
-/** A refusal of the server in place of an answer. */
-export function refusal(error) {
+/** A refusal of the server in place of an answer. Where the job is not to blame, a button calls `again`. */
+export function refusal(error, again) {
+  const isServers = error.status === 0 || error.status >= 500;
   return h(
     "div", { class: "verdict refused", role: "alert" },
-    h("p", { class: "word" }, h("span", { class: "mark", "aria-hidden": "true" }, "!"), " ", error.status === 0 || error.status >= 500 ? "No answer" : "This job cannot be answered"),
+    h("p", { class: "word" }, h("span", { class: "mark", "aria-hidden": "true" }, "!"), " ", isServers ? "No answer" : "This job cannot be answered"),
     h("p", { class: "text" }, error.path ? [h("code", {}, error.path), " "] : null, error.message),
+    isServers ? h("button", { type: "button", onclick: again }, "Try again") : null,
   );
 }
