@@ -14,6 +14,8 @@ from everybyte.cli.progress import Progress
 @click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS]...")
 @click.option("--gpu", default="h100-80gb", show_default=True, metavar="NAME", help="The GPU that the fake device stands for (`everybyte gpus`).")
 @click.option("--steps", default=2, show_default=True, type=click.IntRange(1, 100), help="Steps to run; an optimizer's states exist from the second one on.")
+@click.option("--input", "inputs", multiple=True, metavar="SHAPE", help="Of a target that returns a module: 32,3,224,224 or 8,2048:int64; once an input.")
+@click.option("--optimizer", metavar="NAME", help="Of a target that returns a module: an optimizer of torch.optim that steps, such as adamw.")
 @click.option("--alloc-conf", metavar="CONF", help="PYTORCH_CUDA_ALLOC_CONF, such as expandable_segments:True.")
 @click.option("--timeout", type=click.FloatRange(min=1), metavar="S", help="Ends the trace after so many seconds.")
 @click.option("--export", metavar="FILE", help="Also the trace as a file: .html (the course of the program, opens offline), .json, .png or .svg (its picture).")
@@ -25,6 +27,8 @@ def command(
     arguments: tuple[str, ...],
     gpu: str,
     steps: int,
+    inputs: tuple[str, ...],
+    optimizer: str | None,
     alloc_conf: str | None,
     timeout: float | None,
     export: str | None,
@@ -35,13 +39,14 @@ def command(
     """What real PyTorch code would hold on a GPU: runs it on fake tensors, without a GPU, and records every allocation.
 
     TARGET is module:function or path/to/file.py:function: a function that builds model and optimizer on "cuda" and returns a function that runs one step;
-    or that returns (module, inputs) for a forward and backward pass. Or it is a script, path/to/file.py, with its own ARGUMENTS behind --: a step of it ends
-    when its optimizer has stepped.
+    or that returns (module, inputs), or a module whose inputs --input names, for a forward and backward pass. Or it is a script, path/to/file.py, with its
+    own ARGUMENTS behind --: a step of it ends when its optimizer has stepped.
 
     \b
     everybyte trace train.py:build
     everybyte trace train.py --gpu rtx-4090 -- --batch-size 8
     everybyte trace mypackage.experiment:build --gpu a100-80gb --steps 3
+    everybyte trace torchvision.models:resnet50 --input 32,3,224,224 --optimizer sgd
     everybyte trace train.py:build --export course.html
     everybyte trace train.py:build --alloc-conf expandable_segments:True --explain
     """  # noqa: D301  # \\b is click's mark for lines that stay as they are
@@ -50,7 +55,7 @@ def command(
     from everybyte.trace.asked import Progress as Far
     from everybyte.trace.run import run
 
-    asked = Asked(target=target, arguments=arguments, gpu=gpu, steps=steps)
+    asked = Asked(target=target, arguments=arguments, inputs=inputs, optimizer=optimizer, gpu=gpu, steps=steps)
     with Progress("tracing") as progress:
 
         def tell(far: Far) -> None:

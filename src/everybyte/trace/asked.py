@@ -14,6 +14,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """`module:function`, `file.py:function` or the path of a script."""
     arguments: tuple[str, ...] = ()
     """Of a script."""
+    inputs: tuple[str, ...] = ()
+    """Of a target that returns a module alone: shapes such as `32,3,224,224` or `8,2048:int64`."""
+    optimizer: str | None = None
+    """Of a target that returns a module: a name of torch.optim; without it no optimizer steps."""
     folder: str = "."
     """Where the program's own modules are looked for."""
     steps: int = 2

@@ -34,6 +34,7 @@ class Clock:
     def __init__(self, recorder: Recorder, steps: int, ear: BinaryIO | None = None) -> None:
         self.recorder, self.steps, self._ear, self._told = recorder, steps, ear, 0.0
         self.marks: list[Mark] = []
+        self._end: int | None = None
         recorder.watchers.append(self._born)
 
     @property
@@ -48,12 +49,22 @@ class Clock:
     def stepped(self) -> None:
         """The optimizer of a script has stepped: the next step begins. Raises EnoughSteps after the last."""
         if self.step >= self.steps:
+            self.finish()
             raise EnoughSteps
         self.begin()
 
-    def end(self) -> tuple[Mark, ...]:
+    def finish(self) -> None:
+        """The steps are over, and what the program holds between them still lives."""
+        self._end = len(self.recorder.events)
+
+    def over(self) -> None:
+        """The program is over before it has run all steps: what it had begun after its last one is no step."""
+        if self._end is None:
+            self._end = self.marks.pop().position if self.step > 1 else len(self.recorder.events)
+
+    def all_marks(self) -> tuple[Mark, ...]:
         """All marks, with that of the end."""
-        return (*self.marks, Mark("end", len(self.recorder.events)))
+        return (*self.marks, Mark("end", len(self.recorder.events) if self._end is None else self._end))
 
     def _born(self, recorder: Recorder) -> None:
         births = len(recorder.births)

@@ -17,6 +17,7 @@ import torch
 from everybyte.basics.errors import BadInput, did_you_mean
 from everybyte.trace.asked import Asked
 from everybyte.trace.clock import Clock, EnoughSteps
+from everybyte.trace.module_step import random_input, step_of_module
 
 Step = Callable[[], Any]
 Run = Callable[[Clock], None]
@@ -27,7 +28,7 @@ def program_of(asked: Asked) -> Run:
     """What runs `module:function`, `file.py:function`, or the script `file.py`. Raises BadInput where there is none."""
     place, colon, name = asked.target.rpartition(":")
     if colon:
-        return lambda clock: _run_steps(_step_of(_found(_module(place), name), asked.target), clock)
+        return lambda clock: _run_steps(_step_of(_found(_module(place), name), asked), clock)
     path = Path(asked.target)
     if path.suffix != ".py":
         raise BadInput(TARGET, f"{asked.target!r} is neither module:function nor a script that ends in .py")
@@ -40,6 +41,7 @@ def _run_steps(step: Step, clock: Clock) -> None:
     for _ in range(clock.steps):
         clock.begin()
         step()
+    clock.finish()
 
 
 def _run_script(path: Path, arguments: tuple[str, ...], clock: Clock) -> None:
@@ -50,6 +52,7 @@ def _run_script(path: Path, arguments: tuple[str, ...], clock: Clock) -> None:
     clock.begin()
     with contextlib.suppress(EnoughSteps, SystemExit):
         runpy.run_path(str(path), run_name="__main__")
+        clock.over()
 
 
 def _module(place: str) -> ModuleType:
@@ -82,32 +85,17 @@ def _found(module: ModuleType, name: str) -> Callable[[], Any]:
     return function
 
 
-def _step_of(build: Callable[[], Any], target: str) -> Step:
-    """What the function returns: a step, or (module, inputs) for a forward and backward pass of a module."""
+def _step_of(build: Callable[[], Any], asked: Asked) -> Step:
+    """What the function returns: a step; (module, inputs); or a module, whose inputs were named beside the target."""
     built = build()
     if isinstance(built, tuple) and len(built) == 2 and isinstance(built[0], torch.nn.Module):
-        module, inputs = built
-        return lambda: _pass(module, inputs)
-    if callable(built) and not isinstance(built, torch.nn.Module):
+        return step_of_module(*built, asked.optimizer)
+    if isinstance(built, torch.nn.Module):
+        if not asked.inputs:
+            raise BadInput(TARGET, f"{asked.target} returns a module alone: say what goes into it (--input 32,3,224,224), or return (module, inputs)")
+        return step_of_module(built.to(asked.device), tuple(random_input(text, asked.device) for text in asked.inputs), asked.optimizer)
+    if callable(built):
         step: Step = built
         return step
     what = f"a {type(built).__name__}"
-    raise BadInput(TARGET, f"{target} returns {what}; it must build model and optimizer and return a function that runs one step, or (module, inputs)")
-
-
-def _pass(module: torch.nn.Module, inputs: Any) -> None:
-    """A forward pass and, where something trains, a backward pass; the gradients are freed as between steps."""
-    out = module(**inputs) if isinstance(inputs, dict) else module(*inputs) if isinstance(inputs, (tuple, list)) else module(inputs)
-    loss = _sum(out)
-    if loss.requires_grad:
-        loss.backward()
-        module.zero_grad(set_to_none=True)
-
-
-def _sum(out: Any) -> torch.Tensor:
-    from torch.utils._pytree import tree_leaves
-
-    if getattr(out, "loss", None) is not None:
-        return out.loss
-    tensors = [value for value in tree_leaves(dict(out) if hasattr(out, "keys") else out) if isinstance(value, torch.Tensor) and value.is_floating_point()]
-    return torch.stack([value.sum() for value in tensors]).sum()
+    raise BadInput(TARGET, f"{asked.target} returns {what}; it must build model and optimizer and return a function that runs one step, or (module, inputs)")

@@ -69,9 +69,8 @@ def _run(asked: Asked, run: Callable[[Clock], None], ear: BinaryIO | None) -> Tr
         clock = Clock(recorder, asked.steps, ear)
         with real_branches(asked.device), recorder, Watch(recorder).modules():
             run(clock)
-            marks = clock.end()
     births = tuple(_row(birth) for birth in recorder.births)
-    return Traced(births=births, events=tuple(recorder.events), marks=marks, operations=recorder.operations, seconds=time.monotonic() - started)
+    return Traced(births=births, events=tuple(recorder.events), marks=clock.all_marks(), operations=recorder.operations, seconds=time.monotonic() - started)
 
 
 def _install(asked: Asked, recorder: Any) -> None:
