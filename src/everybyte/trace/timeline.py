@@ -51,6 +51,8 @@ class Timeline:
         found: dict[Phase, tuple[int, int]] = {}
         now = 0
         for position, birth, change in self.sizes():
+            if position >= end:
+                break  # the program is over and gives everything back
             now += change
             if position >= start and change > 0:
                 phase = self.phase_of(birth)
