@@ -50,8 +50,8 @@ class Pool:
         try:
             return await asyncio.get_running_loop().run_in_executor(executor, work.work, task, body, seconds)
         except (BrokenProcessPool, asyncio.CancelledError) as gone:
-            task = asyncio.current_task()
-            if isinstance(gone, asyncio.CancelledError) and task is not None and task.cancelling():
+            mine = asyncio.current_task()
+            if isinstance(gone, asyncio.CancelledError) and mine is not None and mine.cancelling():
                 raise  # it is this request that is let go, not its place in the queue
             if not self.is_closed:
                 self._renew(executor)
