@@ -5,8 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from everybyte.allocator.reserved import peak_reserved
-from everybyte.basics.errors import BadInput, Unsupported
+import msgspec
+
+from everybyte.allocator.reserved import Reserved, peak_reserved
+from everybyte.allocator.settings import AllocatorSettings, read_alloc_conf
+from everybyte.basics.errors import BadInput
 from everybyte.basics.units import GiB
 from everybyte.catalog.gpus import find_gpu
 from everybyte.catalog.ranges import interval
@@ -15,7 +18,7 @@ from everybyte.job import CustomGpu, Job, job_to_dict, read_job
 from everybyte.job.pattern import model_of
 from everybyte.layers.network import Network
 from everybyte.ledger.answer import Answer, HardwareFacts, ModelFacts, RankAnswer
-from everybyte.ledger.build import build
+from everybyte.ledger.build import Line, build
 from everybyte.ledger.entry import Phase
 from everybyte.ledger.ledger import Ledger
 from everybyte.models.count import active_count, parameter_count
@@ -40,8 +43,9 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
     """
     job = job if isinstance(job, Job) else read_job(job)
     network, device, found = accounted(job)
-    expandable = uses_expandable_segments(job, usual=found.expandable) and not device.compute_capability.startswith(HIP)
-    ranks = tuple(_rank_answer(rank, device, expandable) for rank in found.ranks)
+    allocator = allocator_settings(job, device, expandable=found.expandable)
+    replays = [_reserved(rank.bill, max(device.capacity - _outside(rank, device), 0), device.capacity, allocator) for rank in found.ranks]
+    ranks = tuple(_rank_answer(rank, device, reserved.peak) for rank, reserved in zip(found.ranks, replays, strict=True))
     worst = max(ranks, key=lambda r: r.figures.get("peak.device", 0))
     host = _host(found, job)
     figures = {**worst.figures, **found.figures, **({"host.bytes": host["bytes"]} if host else {})}
@@ -49,7 +53,7 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
     figures.update(given)
     capacity = device.capacity
     needed = figures.get("peak.device", 0)
-    lacks = _lacks_host_memory(job, figures)
+    lacks = (*_lacks_host_memory(job, figures), *_above_the_allowed(ranks, allocator, capacity))
     return Answer(
         name=job.name or "",
         job=_filled_in(job, found),
@@ -67,7 +71,8 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
         host=host,
         assumptions=(*found.choices.assumptions, *_if_uneven(found, worst)),
         warnings=(
-            *found.refusals, *found.choices.warnings, *_near_the_limit(ranks, capacity), *lacks,
+            *found.refusals, *found.choices.warnings, *_near_the_limit(ranks, replays), *lacks,
+            *_without_effect(allocator),
             *(f"{key} is the given value, not the computed one" for key in given),
         ),
         refusals=found.refusals,
@@ -100,12 +105,29 @@ def _host(found: Account, job: Job) -> dict[str, int]:
     return {"bytes": sum(total.values()), **total} if total else {}
 
 
-def _near_the_limit(ranks: tuple[RankAnswer, ...], capacity: int) -> list[str]:
-    """Where the allocator fills the card, though what lives would leave room."""
-    full = [rank.label for rank in ranks if capacity and rank.figures["peak.device"] == capacity > rank.figures["peak.allocated"]]
+def _near_the_limit(ranks: tuple[RankAnswer, ...], replays: list[Reserved]) -> list[str]:
+    """Where the allocator fills the card, though what lives leaves room."""
+    full = [rank.label for rank, reserved in zip(ranks, replays, strict=True) if reserved.retries]
     if not full:
         return []
     return [f"on {', '.join(full)} the allocator reserves all that the card has and gives cached blocks back to go on, which is slow: leave more room"]
+
+
+def _above_the_allowed(ranks: tuple[RankAnswer, ...], allocator: AllocatorSettings, capacity: int) -> tuple[str, ...]:
+    """A warning, if the process may not have as much of the card as it needs."""
+    allowed = allocator.allowed_bytes(capacity)
+    needed = max(rank.figures["peak.reserved"] for rank in ranks)
+    if not 0 < allowed < needed:
+        return ()
+    part = f"per_process_memory_fraction:{allocator.memory_fraction:g}"
+    return (f"{part} allows {allowed / GiB:,.1f} GiB to be reserved, {needed / GiB:,.1f} GiB are needed",)
+
+
+def _without_effect(allocator: AllocatorSettings) -> tuple[str, ...]:
+    """A warning, if cached blocks are to be given back above a part of the allowed memory and no memory is said to be allowed."""
+    if not allocator.collect_above or allocator.memory_fraction < 1:
+        return ()
+    return ("garbage_collection_threshold has no effect without per_process_memory_fraction below 1",)
 
 
 def _lacks_host_memory(job: Job, figures: dict[str, int]) -> tuple[str, ...]:
@@ -117,15 +139,11 @@ def _lacks_host_memory(job: Job, figures: dict[str, int]) -> tuple[str, ...]:
     return (f"host memory: {needed:,.1f} GiB are needed a node, hardware.host_memory_gib is {stated:g}",)
 
 
-def uses_expandable_segments(job: Job, *, usual: bool = False) -> bool:
-    """Whether PYTORCH_CUDA_ALLOC_CONF of the job asks for expandable segments; `usual` where it does not say. Raises Unsupported for settings that
-    change the replay otherwise."""
+def allocator_settings(job: Job, device: Device, *, expandable: bool = False) -> AllocatorSettings:
+    """What PYTORCH_CUDA_ALLOC_CONF of the job asks of PyTorch's allocator; `expandable` segments where it does not say and the device has them."""
     stated = (job.env.alloc_conf or "") if job.env is not None else ""
-    options = dict(part.strip().partition(":")[::2] for part in stated.split(",") if part.strip())
-    unknown = [name for name in options if name not in ("expandable_segments", "backend")]
-    if unknown or options.get("backend", "native") != "native":
-        raise Unsupported("env.alloc_conf", f"{stated!r} is not answered yet; expandable_segments:True or False is")
-    return options.get("expandable_segments", str(usual)).casefold() == "true"
+    settings = read_alloc_conf(stated, expandable=expandable)
+    return msgspec.structs.replace(settings, expandable_segments=False) if device.compute_capability.startswith(HIP) else settings
 
 
 def _ranges(job: Job, figures: dict[str, int], given: dict[str, int]) -> dict[str, tuple[float, float]]:
@@ -171,18 +189,26 @@ def _static(totals: dict[Phase, int]) -> dict[str, int]:
     return {"static.allocated": totals["between_steps"]} if "between_steps" in totals else {}
 
 
-def _rank_answer(rank: Rank, device: Device, expandable: bool) -> RankAnswer:
-    beside = rank.outside if rank.on_host else (context_line(device.compute_capability), *rank.outside)
-    outside = sum(line.bytes for line in beside)
+def _beside(rank: Rank, device: Device) -> tuple[Line, ...]:
+    """What a process has on the device that is not of the allocator."""
+    return rank.outside if rank.on_host else (context_line(device.compute_capability), *rank.outside)
+
+
+def _outside(rank: Rank, device: Device) -> int:
+    return sum(line.bytes for line in _beside(rank, device))
+
+
+def _rank_answer(rank: Rank, device: Device, peak_reserved: int) -> RankAnswer:
     ledger = _ledger(rank.bill)
     phases = ledger.phases()
     peak = max(phases, key=lambda p: p.allocated)
     totals = {p.name: p.allocated for p in phases}
-    reserved = max(_reserved(rank.bill, max(device.capacity - outside, 0), expandable), peak.allocated)
-    figures = {"peak.allocated": peak.allocated, "peak.reserved": reserved, "peak.device": reserved + outside, **_static(totals)}
+    reserved = max(peak_reserved, peak.allocated)
+    device_bytes = reserved + _outside(rank, device)
+    figures = {"peak.allocated": peak.allocated, "peak.reserved": reserved, "peak.device": device_bytes, **_static(totals)}
     return RankAnswer(
         label=rank.label, gpus=rank.gpus, stage=rank.stage, figures=figures, peak_phase=peak.name, phases=phases,
-        ledger=(*ledger.entries, *build(dict.fromkeys(totals, beside)).entries),
+        ledger=(*ledger.entries, *build(dict.fromkeys(totals, _beside(rank, device))).entries),
     )  # fmt: skip
 
 
@@ -193,9 +219,9 @@ def _ledger(bill: Bill) -> Ledger:
 
 
 @lru_cache(maxsize=256)
-def _reserved(bill: Bill, capacity: int, expandable: bool) -> int:
+def _reserved(bill: Bill, capacity: int, total: int, settings: AllocatorSettings) -> Reserved:
     """Peak of reserved bytes. The replay is the longest part of an answer; the same step on the same device is replayed once."""
-    return peak_reserved(bill.script(), capacity, expandable=expandable)
+    return peak_reserved(bill.script(), settings, capacity, total=total)
 
 
 def _filled_in(job: Job, found: Account) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from everybyte import estimate
 from everybyte.allocator.caching import CachingAllocator, OutOfMemory
-from everybyte.allocator.reserved import apart, peak_reserved
-from everybyte.basics.errors import BadInput
+from everybyte.allocator.replay import EMPTY_CACHE
+from everybyte.allocator.reserved import EXPANDABLE, apart, peak_reserved
 from everybyte.basics.units import MiB
 
 
@@ -93,13 +93,13 @@ def test_a_full_device_gets_its_free_segments_back() -> None:
 def test_a_script_that_cannot_be_served_says_what_it_needs() -> None:
     """Where even empty caches do not help, the answer is what an endless device would reserve."""
     script = [(1, 30 * MiB), (2, 40 * MiB)]
-    assert peak_reserved(script, 50 * MiB) == peak_reserved(script) == 70 * MiB
+    assert peak_reserved(script, capacity=50 * MiB) == peak_reserved(script) == (70 * MiB, 0)
 
 
 def test_emptying_the_cache() -> None:
     """(0, 0) gives free segments back, so that what follows does not add to them."""
-    assert peak_reserved([(1, 30 * MiB), (1, 0), (2, 40 * MiB)]) == 70 * MiB
-    assert peak_reserved([(1, 30 * MiB), (1, 0), (0, 0), (2, 40 * MiB)]) == 40 * MiB
+    assert peak_reserved([(1, 30 * MiB), (1, 0), (2, 40 * MiB)]).peak == 70 * MiB
+    assert peak_reserved([(1, 30 * MiB), (1, 0), EMPTY_CACHE, (2, 40 * MiB)]).peak == 40 * MiB
 
 
 def test_small_tensors_are_summed_apart() -> None:
@@ -131,20 +131,21 @@ def test_reserved_covers_allocated(requests: list[tuple[int, bool]]) -> None:
 def test_expandable_segments_do_not_fragment() -> None:
     """What two freed tensors leave serves a larger one, where segments of fixed size would need another; pages are whole."""
     script = [(1, 30 * MiB), (2, 30 * MiB), (1, 0), (2, 0), (3, 60 * MiB)]
-    assert peak_reserved(script) == 120 * MiB
-    assert peak_reserved(script, expandable=True) == 60 * MiB
-    assert peak_reserved([(1, 21 * MiB)], expandable=True) == 40 * MiB
+    assert peak_reserved(script).peak == 120 * MiB
+    assert peak_reserved(script, EXPANDABLE).peak == 60 * MiB
+    assert peak_reserved([(1, 21 * MiB)], EXPANDABLE).peak == 40 * MiB
 
 
 def test_settings_of_the_allocator() -> None:
-    """expandable_segments is answered with fewer reserved bytes; a setting that changes the replay in another way is refused at its key."""
+    """Options are answered with the reserved bytes that they lead to, while what lives stays as it is: less with expandable segments, more when
+    sizes are rounded up."""
     job = {
         "model": "meta-llama/Llama-3.2-1B",
         "hardware": {"gpu": "a100-80gb"},
         "train": {"framework": "pytorch", "precision": "bf16", "micro_batch": 2, "seq_len": 2048},
     }
-    plain = estimate(job).figures
-    expandable = estimate({**job, "env": {"alloc_conf": "expandable_segments:True"}}).figures
-    assert expandable["peak.allocated"] == plain["peak.allocated"] <= expandable["peak.reserved"] < plain["peak.reserved"]
-    with pytest.raises(BadInput, match=r"^env\.alloc_conf: 'max_split_size_mb:128' is not answered yet"):
-        estimate({**job, "env": {"alloc_conf": "max_split_size_mb:128"}})
+    plain, expandable, rounded = (
+        estimate({**job, "env": {"alloc_conf": text}}).figures for text in ("", "expandable_segments:True", "roundup_power2_divisions:1")
+    )
+    assert expandable["peak.allocated"] == plain["peak.allocated"] == rounded["peak.allocated"] <= expandable["peak.reserved"]
+    assert expandable["peak.reserved"] < plain["peak.reserved"]

@@ -71,14 +71,14 @@ def test_peaks_of_streams_add_up() -> None:
     """Memory that one stream has freed does not serve another: 100 MiB on each of two streams, one after the other, are 200 MiB reserved."""
     size = 100 * MiB
     rows = [(1, size), (1, 0), ((1 << STREAM_BITS) + 2, size), ((1 << STREAM_BITS) + 2, 0)]
-    assert peak_reserved(rows) == 2 * size
-    assert peak_reserved([(1, size), (1, 0), (2, size), (2, 0)]) == size
+    assert peak_reserved(rows).peak == 2 * size
+    assert peak_reserved([(1, size), (1, 0), (2, size), (2, 0)]).peak == size
 
 
 def test_near_the_limit_free_memory_of_other_streams_is_given_back() -> None:
     """On a device of 150 MiB the same events are served, as no more than 100 MiB ever live; what cannot be served says how much is missing."""
     size = 100 * MiB
     rows = [(1, size), (1, 0), ((1 << STREAM_BITS) + 2, size), ((1 << STREAM_BITS) + 2, 0)]
-    assert peak_reserved(rows, 250 * MiB) == 2 * size
-    assert peak_reserved(rows, 150 * MiB) == 150 * MiB
-    assert peak_reserved([(1, size), ((1 << STREAM_BITS) + 2, size)], 150 * MiB) == 2 * size
+    assert peak_reserved(rows, capacity=250 * MiB) == (2 * size, 0)
+    assert peak_reserved(rows, capacity=150 * MiB) == (size, 1)
+    assert peak_reserved([(1, size), ((1 << STREAM_BITS) + 2, size)], capacity=150 * MiB) == (2 * size, 0)

@@ -3,37 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from everybyte.allocator.caching import MIN_BLOCK, SMALL_REQUEST, SMALL_SEGMENT, CachingAllocator, ExpandableSegments, OutOfMemory
+from everybyte.allocator.caching import DEFAULT, ENDLESS, MIN_BLOCK, SMALL_REQUEST, SMALL_SEGMENT, STREAM_BITS, OutOfMemory
+from everybyte.allocator.quick import large_peak
+from everybyte.allocator.replay import EMPTY_CACHE, Event, replay
+from everybyte.allocator.settings import AllocatorSettings
 from everybyte.basics.units import round_up
 
-Event = tuple[int, int]
-STREAM_BITS = 40
-"""The stream of an event is its key >> 40: memory is used again on the stream on which it was made alone."""
+EXPANDABLE = AllocatorSettings(expandable_segments=True)
 
 
-def peak_reserved(script: Iterable[Event], capacity: int = 0, *, expandable: bool = False) -> int:
-    """The peak of reserved bytes when PyTorch's caching allocator serves `script`: (key, bytes) allocates, (key, 0) frees, (0, 0) empties the cache.
+class Reserved(NamedTuple):
+    """The peak of reserved bytes, and how often cached blocks were given back for want of room."""
 
-    Each stream has pools of its own, so that their peaks add up. On a device of `capacity` the allocator gives back what is free on any stream
-    before it fails: one stream is replayed with that limit; several streams, or expandable segments, reach the limit where all that lives fits.
-    A script that cannot be served at all is replayed without a limit, so that the answer says how much is missing.
+    peak: int
+    retries: int = 0
+
+
+def peak_reserved(script: Iterable[Event], settings: AllocatorSettings = DEFAULT, capacity: int = 0, *, total: int = 0) -> Reserved:
+    """The peak of reserved bytes when PyTorch's caching allocator serves `script` of (key, bytes) allocations, (key, 0) frees
+    and EMPTY_CACHE (allocator.replay).
+
+    Each stream has pools of its own, so that their peaks add up. On a device of `capacity` (of `total` bytes as a whole) the allocator gives back
+    what is free on any stream before it fails. A script that cannot be served at all is replayed without a limit, so that the answer says how
+    much is missing.
     """
     events = list(script)
-    streams = _by_stream(events)
-    needed = 0
-    for rows in streams:
-        large, small = apart(rows)
-        needed += _run(large, ExpandableSegments() if expandable else CachingAllocator()) + small
-    if not 0 < capacity < needed or peak_living(events) > capacity:
-        return needed
-    if expandable or len(streams) > 1:
-        return capacity
+    needed = _endless(events, settings)
+    allowed = settings.allowed_bytes(total or capacity) or ENDLESS
+    limit = min(capacity or ENDLESS, allowed)
+    collects = settings.collect_above > 0 and allowed < ENDLESS
+    if (needed <= limit and not collects) or peak_living(events) > limit:
+        return Reserved(needed)
     try:
-        # near the limit every MiB counts, and both pools are given back together: all events are replayed
-        return _run(streams[0], CachingAllocator(capacity))
+        # near the limit every MiB counts, and all pools are given back together: all events are replayed
+        served = replay(events, settings, capacity, total=total)
     except OutOfMemory:
-        return needed
+        return Reserved(needed)
+    return Reserved(served.peak_reserved, served.retries)
+
+
+def _endless(events: list[Event], settings: AllocatorSettings) -> int:
+    """The peak on a device without end."""
+    plain = settings in (DEFAULT, EXPANDABLE) and not (settings.expandable_segments and EMPTY_CACHE in events)
+    if not plain:
+        return replay(events, settings).peak_reserved
+    needed = 0
+    for rows in _by_stream(events):
+        large, small = apart(rows)
+        needed += large_peak(large, expandable=settings.expandable_segments) + small
+    return needed
 
 
 def peak_living(events: Iterable[Event]) -> int:
@@ -86,9 +106,3 @@ def apart(script: Iterable[Event]) -> tuple[list[Event], int]:
         else:
             large.append(event)
     return large, round_up(peak, SMALL_SEGMENT)
-
-
-def _run(rows: list[Event], allocator: CachingAllocator) -> int:
-    """The peak of reserved bytes of an allocator that has served the events."""
-    allocator.run(rows)
-    return allocator.peak_reserved
