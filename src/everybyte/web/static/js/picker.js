@@ -20,7 +20,7 @@ export class Picker {
     this.gpu = new Combobox({ label: "Card", placeholder: "rtx-4090, h100, mi300x …", search: findGpus, choose: (name) => change("hardware.gpu", name) });
     const gpus = uniqueId("gpus");
     this.gpus = h("input", { id: gpus, type: "number", inputmode: "numeric", min: 0, max: 131072, onchange: () => change("hardware.gpus", whole(this.gpus.value)) });
-    this.file = h("input", { type: "file", multiple: true, class: "sr", "aria-label": "Files of a model, or a job file", onchange: () => this.#read(this.file.files, this.file) });
+    this.file = h("input", { type: "file", multiple: true, class: "sr", tabindex: -1, "aria-hidden": "true", onchange: () => this.#read(this.file.files, this.file) });
     this.dropped = h("p", { class: "hint", role: "status" });
     this.purposes = ["train", "serve"].map((word) =>
       h("input", { type: "radio", name: "purpose", id: `purpose-${word}`, value: word, onchange: () => this.#turnTo(word) }),
