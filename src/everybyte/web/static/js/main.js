@@ -56,11 +56,14 @@ async function follow(isOld) {
     job: jobs[active],
     names: ["card", "phases", ...(several ? ["ranks"] : []), "places"],
     rank: several ? rankOf(answer, rank).label : null,
-    knob: form.knobs.some((one) => one.knob.key === knob && one.knob.unit !== "share") ? knob : null,
   };
   drawing.run((newerWaits) => pictures.show(wanted, newerWaits));
   // One search at a time: a search takes the server longer than an answer, and answers must not wait for searches.
-  marking.run((newerWaits) => fits.mark(jobs[active], form.knobs, newerWaits));
+  marking.run(async (newerWaits) => {
+    await fits.mark(jobs[active], form.knobs, newerWaits);
+    const isDrawn = form.knobs.some((one) => one.knob.key === knob && one.knob.unit !== "share");
+    if (!newerWaits()) await pictures.showKnob(jobs[active], isDrawn ? knob : null, newerWaits);
+  });
 }
 
 async function answerOf(job) {

@@ -6,7 +6,8 @@ import { fileName } from "./exports.js";
 import { modelName } from "./job.js";
 import { theme } from "./paint.js";
 
-const NAMES = ["card", "phases", "ranks", "places", "knob"];
+const KNOB = "knob";
+const NAMES = ["card", "phases", "ranks", "places", KNOB];
 const PNG_SCALE = 2;
 
 /** A frame with one picture in it. */
@@ -81,19 +82,29 @@ export class Pictures {
     this.element = h("div", { class: "pictures" }, this.#pictures.map(({ element }) => element));
   }
 
-  /** Draws the pictures `names` of a job, and the one against `knob`. `isOld()` says whether something newer waits. */
-  async show({ job, names, rank, knob }, isOld) {
+  /** Draws the pictures `names` of a job; of the others all but the one against a setting are hidden. `isOld()` says whether something newer waits. */
+  async show({ job, names, rank }, isOld) {
+    await this.#draw({ job, pictures: names, ...(rank ? { rank } : {}) }, this.#pictures.filter(({ name }) => name !== KNOB), isOld);
+    this.element.dataset.drawn = String(Number(this.element.dataset.drawn ?? 0) + 1);
+  }
+
+  /** Draws memory against a setting, or hides that picture if there is none. It takes the server as long as a search. */
+  async showKnob(job, knob, isOld) {
+    const picture = this.#pictures.find(({ name }) => name === KNOB);
+    if (knob) await this.#draw({ job, pictures: [], knob }, [picture], isOld);
+    else picture.hide();
+  }
+
+  async #draw(asked, shown, isOld) {
     try {
-      const asked = { job, pictures: names, theme: theme(), ...(rank ? { rank } : {}), ...(knob ? { knob } : {}) };
-      const { pictures } = await post("/api/charts", asked);
-      for (const picture of this.#pictures) {
+      const { pictures } = await post("/api/charts", { ...asked, theme: theme() });
+      for (const picture of shown) {
         if (isOld()) return;
-        if (pictures[picture.name]) await picture.draw(pictures[picture.name], job);
+        if (pictures[picture.name]) await picture.draw(pictures[picture.name], asked.job);
         else picture.hide();
       }
-      this.element.dataset.drawn = String(Number(this.element.dataset.drawn ?? 0) + 1);
     } catch (error) {
-      this.clear();
+      for (const picture of shown) picture.hide();
       if (error.status !== 400) toast(`The pictures could not be drawn: ${error.message}`);
     }
   }
