@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -11,9 +11,11 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """A trace that is wanted."""
 
     target: str
-    """`module:function`, `file.py:function` or the path of a script."""
+    """`module:function`, `file.py:function`, the path of a script, or that of a job."""
     arguments: tuple[str, ...] = ()
     """Of a script."""
+    job: dict[str, Any] | None = None
+    """What to run instead of a program: a job in the contract's form."""
     inputs: tuple[str, ...] = ()
     """Of a target that returns a module alone: shapes such as `32,3,224,224` or `8,2048:int64`."""
     optimizer: str | None = None

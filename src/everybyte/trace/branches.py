@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 
 @contextlib.contextmanager
@@ -41,8 +42,10 @@ def _optimizers() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _moved_modules() -> Iterator[None]:
-    """torch/nn/modules/module.py (_apply) gives a moved parameter new data in place, which fake tensors refuse: they get new parameters instead."""
+    """torch/nn/modules/module.py (_apply) gives a moved parameter new data in place, which fake tensors refuse: they get new parameters instead. A parameter
+    that two modules share stays one."""
     before = torch.nn.Module._apply
+    new: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
     def applied(self: torch.nn.Module, fn: Callable[[Any], Any], recurse: bool = True) -> torch.nn.Module:
         if not any(isinstance(value, FakeTensor) for value in (*self._parameters.values(), *self._buffers.values())):
@@ -51,11 +54,13 @@ def _moved_modules() -> Iterator[None]:
             for child in self.children():
                 child._apply(fn)
         for name, parameter in self._parameters.items():
-            if parameter is not None:
+            if parameter is not None and parameter in new:
+                self._parameters[name] = new[parameter]
+            elif parameter is not None:
                 with torch.no_grad():
                     moved = fn(parameter)
                 if moved is not parameter:
-                    self._parameters[name] = torch.nn.Parameter(moved, parameter.requires_grad)
+                    self._parameters[name] = new[parameter] = torch.nn.Parameter(moved, parameter.requires_grad)
         for name, buffer in self._buffers.items():
             if buffer is not None:
                 self._buffers[name] = fn(buffer)

@@ -7,8 +7,15 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Self
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from everybyte.catalog.gpus import Gpu
+
+
+class DevicelessMode(FakeTensorMode):  # type: ignore[misc]  # torch is not checked
+    """Fake tensors on a device that is there in words alone: `torch.tensor(..., device="cuda")` else wants to copy real numbers to it."""
+
+    avoid_device_init = True
 
 
 class Memory(NamedTuple):

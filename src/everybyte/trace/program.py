@@ -25,10 +25,14 @@ TARGET = "target"
 
 
 def program_of(asked: Asked) -> Run:
-    """What runs `module:function`, `file.py:function`, or the script `file.py`. Raises BadInput where there is none."""
+    """What runs `module:function`, `file.py:function`, the script `file.py`, or a job. Raises BadInput where there is none."""
+    if asked.job is not None:
+        from everybyte.trace.jobs.program import run_of  # most targets need neither the estimate nor transformers
+
+        return run_of(asked.job)
     place, colon, name = asked.target.rpartition(":")
     if colon:
-        return lambda clock: _run_steps(_step_of(_found(_module(place), name), asked), clock)
+        return lambda clock: run_steps(_step_of(_found(_module(place), name), asked), clock)
     path = Path(asked.target)
     if path.suffix != ".py":
         raise BadInput(TARGET, f"{asked.target!r} is neither module:function nor a script that ends in .py")
@@ -37,7 +41,8 @@ def program_of(asked: Asked) -> Run:
     return lambda clock: _run_script(path, asked.arguments, clock)
 
 
-def _run_steps(step: Step, clock: Clock) -> None:
+def run_steps(step: Step, clock: Clock) -> None:
+    """Runs a step as often as the clock wants."""
     for _ in range(clock.steps):
         clock.begin()
         step()

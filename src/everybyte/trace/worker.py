@@ -54,16 +54,14 @@ def trace(asked: Asked, ear: BinaryIO | None = None) -> Traced | Failed:
 
 
 def _run(asked: Asked, run: Callable[[Clock], None], ear: BinaryIO | None) -> Traced:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     from everybyte.trace.branches import real_branches
-    from everybyte.trace.device import current_stream_id
+    from everybyte.trace.device import DevicelessMode, current_stream_id
     from everybyte.trace.hidden import Hidden
     from everybyte.trace.record import Recorder
     from everybyte.trace.watch import Watch
 
     started = time.monotonic()
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with DevicelessMode(allow_non_fake_inputs=True):
         recorder = Recorder(asked.device, current_stream_id, Hidden(_gpu(asked)) if asked.device == "cuda" else lambda *_: ())
         _install(asked, recorder)
         clock = Clock(recorder, asked.steps, ear)
