@@ -6,7 +6,7 @@ EXAMPLES := $(wildcard examples/*.yaml)
 # An editable install has no bytecode yet: with it the first start is as quick as later ones.
 COMPILE := $(BIN)/python -m compileall -q src || true
 
-.PHONY: help demo test test-long lint oracle-llamacpp oracle-vllm oracles bench bench-peers bench-web docs docs-site clean
+.PHONY: help demo ui test test-long lint oracle-llamacpp oracle-vllm oracles bench bench-peers bench-web docs docs-site clean
 .DEFAULT_GOAL := help
 
 help:  ## shows the targets
@@ -28,6 +28,10 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
 
 demo: $(VENV)/.core  ## installs, then answers three real jobs
 	@for job in $(EXAMPLES); do echo; echo "\$$ everybyte estimate $$job"; $(BIN)/everybyte estimate $$job || exit; done
+
+ui: $(BIN)/python  ## installs the page and its pictures, then opens it
+	$(BIN)/python -m pip install --quiet -e '.[web,charts]'
+	$(BIN)/everybyte ui
 
 # One thread a worker: several tests run side by side and torch would otherwise start as many threads as there are cores in each.
 test: $(VENV)/.dev  ## installs with the development extras, then runs all tests
