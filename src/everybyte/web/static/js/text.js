@@ -12,11 +12,12 @@ const MOST = 4 * 2 ** 20;
 export class JobText {
   #store;
   #job;
+  #text = "";
 
   constructor(store) {
     this.#store = store;
     const id = uniqueId("text");
-    this.area = h("textarea", { id, rows: 16, spellcheck: "false", oninput: () => this.#edited() });
+    this.area = h("textarea", { id, rows: 16, spellcheck: "false", onpaste: (event) => this.#pasted(event), oninput: () => this.#edited() });
     this.apply = h("button", { type: "button", disabled: true, onclick: () => this.#apply() }, "Use this job");
     this.message = h("p", { class: "hint", role: "status" });
     this.element = h(
@@ -29,30 +30,53 @@ export class JobText {
     this.#job = job;
     if (!this.element.open || !this.apply.disabled || !job) return;
     try {
-      this.area.value = await jobText(job);
+      this.#text = await jobText(job);
     } catch {
-      this.area.value = JSON.stringify(job, null, 2); // a job with a fault has no file yet, and can be mended here
+      this.#text = JSON.stringify(job, null, 2); // a job with a fault has no file yet, and can be mended here
     }
+    this.area.value = this.#text;
+  }
+
+  /** What is far too long does not come into the field at all: a browser would be busy with it for seconds. */
+  #pasted(event) {
+    const { length } = event.clipboardData?.getData("text/plain") ?? "";
+    if (length <= MOST) return;
+    event.preventDefault();
+    this.#refuse(tooLong(length));
   }
 
   #edited() {
+    const { length } = this.area.value;
+    if (length > MOST) {
+      this.area.value = this.#text;
+      this.#refuse(tooLong(length));
+      return;
+    }
+    this.#text = this.area.value;
     this.apply.disabled = false;
     fill(this.message);
+  }
+
+  #refuse(words) {
+    fill(this.message, h("span", { class: "bad" }, words));
   }
 
   async #apply() {
     const text = this.area.value;
     try {
-      if (text.length > MOST) throw new Error(`this text has ${size(text.length)}: no job file is larger than ${size(MOST)}`);
       const { job } = await post("/api/read", { files: [{ name: nameFor(text), size: text.length, base64: toBase64(text) }] });
       if (!job) throw new Error("this is no job: it has neither train nor serve");
       this.apply.disabled = true;
       fill(this.message);
       this.#store.change(job);
     } catch (error) {
-      fill(this.message, h("span", { class: "bad" }, error.path ? `${error.path}: ${error.message}` : error.message));
+      this.#refuse(error.path ? `${error.path}: ${error.message}` : error.message);
     }
   }
+}
+
+function tooLong(length) {
+  return `this text has ${size(length)}: no job file is larger than ${size(MOST)}`;
 }
 
 /** The ending tells the reader the language; a TOML file is one whose first setting has an equals sign. */
