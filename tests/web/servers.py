@@ -54,6 +54,7 @@ def running(**limits: Any) -> Iterator[str]:
         app.end()
         server.should_exit = True
         thread.join()
+        app.wait()
         listening.close()
 
 

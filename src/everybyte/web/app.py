@@ -48,11 +48,11 @@ USUAL = Limits()
 
 
 class Application:
-    """The ASGI application. `end` lets go of all that it is computing, so that a server can end at once."""
+    """The ASGI application. `end` lets go of all that it is computing, so that a server can end at once; `wait` returns when nothing is left."""
 
     def __init__(self, app: App, pool: Pool) -> None:
         self._app = app
-        self.end = pool.close
+        self.end, self.wait = pool.close, pool.wait
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request."""

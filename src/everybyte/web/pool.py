@@ -64,6 +64,10 @@ class Pool:
         self.is_closed = True
         self._stop()
 
+    def wait(self) -> None:
+        """Returns when the processes are gone and what they shared is given back."""
+        self._executor.shutdown(wait=True)
+
     def _stop(self) -> None:
         self._end.close()
         self._executor.shutdown(wait=False, cancel_futures=True)

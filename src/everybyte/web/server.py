@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 import socket
 from collections.abc import Callable
 
@@ -44,12 +45,16 @@ def address(host: str, listening: socket.socket) -> str:
 
 
 def serve(listening: socket.socket, hosts: frozenset[str], limits: Limits, when_ready: Callable[[], None]) -> None:
-    """Answers requests until Ctrl-C."""
+    """Answers requests until Ctrl-C or SIGTERM, which ends as KeyboardInterrupt."""
     app = create_app(limits, hosts | LOOPBACK)
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=PATIENCE_S, lifespan="on", proxy_headers=False
     )
-    _Server(config, when_ready, app.end).run(sockets=[listening])
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn raises it anew when it has ended: then it is as Ctrl-C
+    try:
+        _Server(config, when_ready, app.end).run(sockets=[listening])
+    finally:
+        app.wait()
 
 
 class _Server(uvicorn.Server):
