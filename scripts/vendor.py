@@ -30,19 +30,17 @@ class Package(NamedTuple):
     """Paths in the package."""
 
 
+FONTS = ("Main-Regular", "Main-Italic", "Main-Bold", "Math-Italic", "AMS-Regular", "Size1-Regular", "Size2-Regular", "Size3-Regular", "Size4-Regular")
+"""KaTeX' fonts of letters, digits, operators and brackets; its others (script, fraktur ...) occur in no formula of ours and stay out."""
+
 PACKAGES = (
     Package("vega", "5.33.0", "draws the pictures", ("build/vega.min.js",)),
     Package("vega-lite", "5.23.0", "compiles the specifications that the server sends", ("build/vega-lite.min.js",)),
     Package("vega-interpreter", "1.2.0", "evaluates their expressions without eval, so that the page can forbid it", ("build/vega-interpreter.min.js",)),
     Package("vega-embed", "6.29.0", "puts a picture into the page, with tooltips", ("build/vega-embed.min.js",)),
-    # The fonts of letters, digits, operators and brackets; KaTeX' other fonts (script, fraktur ...) occur in no formula of ours and stay out.
     Package(
         "katex", "0.16.22", "sets formulas",
-        (
-            "dist/katex.min.js", "dist/katex.min.css", "dist/fonts/KaTeX_Main-Regular.woff2", "dist/fonts/KaTeX_Main-Italic.woff2",
-            "dist/fonts/KaTeX_Main-Bold.woff2", "dist/fonts/KaTeX_Math-Italic.woff2", "dist/fonts/KaTeX_AMS-Regular.woff2", "dist/fonts/KaTeX_Size1-Regular.woff2",
-            "dist/fonts/KaTeX_Size2-Regular.woff2", "dist/fonts/KaTeX_Size3-Regular.woff2", "dist/fonts/KaTeX_Size4-Regular.woff2",
-        ),
+        ("dist/katex.min.js", "dist/katex.min.css", *(f"dist/fonts/KaTeX_{font}.woff2" for font in FONTS)),
     ),
 )  # fmt: skip
 LICENCES = ("LICENSE", "LICENSE.md", "LICENSE.txt", "LICENCE")

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import transformers
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.profiler import ProfilerActivity, profile
+from peaks import CLOSE, Step, measured, traced
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config, LlamaConfig, MixtralConfig, PretrainedConfig, Qwen3Config
-
-from everybyte.trace.branches import real_branches
-from everybyte.trace.record import Recorder
-from everybyte.trace.watch import Watch
 
 transformers.logging.set_verbosity_error()
 
-STEPS = 2
-CLOSE = 0.002
-"""Share by which the peaks may differ."""
 SIZES: dict[str, Any] = {
     "vocab_size": 2048, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 2,
     "use_cache": False,
@@ -33,7 +23,6 @@ CONFIGS: dict[str, PretrainedConfig] = {
     "gpt2": GPT2Config(vocab_size=2048, n_embd=256, n_layer=3, n_head=8, use_cache=False, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0),
     "mixtral": MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2),
 }
-Step = Callable[[], None]
 
 
 def build(name: str, dtype: torch.dtype, recompute: bool, autocast: bool) -> Step:
@@ -55,48 +44,6 @@ def build(name: str, dtype: torch.dtype, recompute: bool, autocast: bool) -> Ste
     return step
 
 
-def measured(step: Step) -> list[int]:
-    """The growth at the peak of each step, from the events of torch's profiler."""
-    peaks = []
-    for _ in range(STEPS):
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as run:
-            step()
-        events = sorted(_allocations(run.profiler.kineto_results.experimental_event_tree()))
-        now = peak = 0
-        for _, size in events:
-            now += size
-            peak = max(peak, now)
-        peaks.append(peak)
-    return peaks
-
-
-def _allocations(nodes: Any) -> list[tuple[int, int]]:
-    found = []
-    for node in nodes:
-        if node.tag == torch._C._profiler._EventType.Allocation:
-            found.append((node.start_time_ns, node.extra_fields.alloc_size))
-        found += _allocations(node.children)
-    return found
-
-
-def traced(make: Callable[[], Step]) -> list[int]:
-    """The growth at the peak of each step, as the recorder sees it on fake tensors."""
-    peaks = []
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        recorder = Recorder("cpu")
-        with real_branches("cpu"), recorder, Watch(recorder).modules():
-            step = make()
-            for _ in range(STEPS):
-                start, before = len(recorder.events), recorder.current
-                step()
-                now = peak = before
-                for _, size in recorder.events[start:]:
-                    now += size
-                    peak = max(peak, now)
-                peaks.append(peak - before)
-    return peaks
-
-
 @pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "autocast"])
 @pytest.mark.parametrize("name", [name for name in CONFIGS if name != "mixtral"])
@@ -107,6 +54,5 @@ def test_fake_peaks_are_real_peaks(name: str, precision: str, recompute: bool) -
     def make() -> Step:
         return build(name, dtype, recompute, precision == "autocast")
 
-    gc.collect()
     expected = measured(make())
     assert traced(make) == pytest.approx(expected, rel=CLOSE)
