@@ -50,6 +50,7 @@ def command(
     everybyte trace train.py:build --export course.html
     everybyte trace train.py:build --alloc-conf expandable_segments:True --explain
     """  # noqa: D301  # \\b is click's mark for lines that stay as they are
+    from everybyte.allocator.settings import read_alloc_conf
     from everybyte.trace.answer import answer_of
     from everybyte.trace.asked import Asked
     from everybyte.trace.asked import Progress as Far
@@ -62,7 +63,7 @@ def command(
             progress.words = f"step {far.step} of {far.steps}, {far.phase} {far.module}".rstrip() if far.step else "building"
 
         traced = run(asked, tell, timeout)
-    answer = answer_of(traced, asked, expandable="expandable_segments:True" in (alloc_conf or ""))
+    answer = answer_of(traced, asked, read_alloc_conf(alloc_conf or "", "--alloc-conf"))
     if export is not None:
         from everybyte.report.trace_file import write_trace
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from everybyte.allocator.reserved import STREAM_BITS, Event, peak_reserved
+from everybyte.allocator.caching import DEFAULT, STREAM_BITS
+from everybyte.allocator.replay import Event
+from everybyte.allocator.reserved import peak_reserved
+from everybyte.allocator.settings import AllocatorSettings
 from everybyte.basics.errors import BadInput
 from everybyte.catalog.gpus import Gpu, find_gpu
 from everybyte.ledger.answer import Answer, HardwareFacts, ModelFacts, RankAnswer
@@ -20,7 +23,7 @@ TRAINING_HANDLES = 2
 MULTIPLIES = ("aten.mm.", "aten.addmm.", "aten.bmm.", "aten.baddbmm.", "aten._scaled_mm.", "aten._grouped_mm.")
 
 
-def answer_of(traced: Traced, asked: Asked, *, expandable: bool = False) -> Answer:
+def answer_of(traced: Traced, asked: Asked, settings: AllocatorSettings = DEFAULT) -> Answer:
     """Figures and rows of the last step of a trace. Raises BadInput where nothing was on the GPU."""
     gpu = find_gpu(asked.gpu, "--gpu")
     timeline = Timeline(traced)
@@ -31,7 +34,8 @@ def answer_of(traced: Traced, asked: Asked, *, expandable: bool = False) -> Answ
     ledger = ledger_of(timeline, workspace)
     phases = ledger.phases()
     peak = max(phases, key=lambda phase: phase.allocated)
-    reserved = max(peak_reserved(script(traced, workspace), max(gpu.capacity - outside.bytes, 0), expandable=expandable), peak.allocated)
+    room = max(gpu.capacity - outside.bytes, 0)
+    reserved = max(peak_reserved(script(traced, workspace), settings, room, total=gpu.capacity).peak, peak.allocated)
     figures = {
         "peak.allocated": peak.allocated,
         "peak.reserved": reserved,
