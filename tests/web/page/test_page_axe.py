@@ -1,0 +1,103 @@
+"""axe-core finds nothing serious on any state of the page, light or dark, desktop or phone."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import axe_playwright_python
+import jobs
+import pytest
+from visitor import Visitor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from playwright.sync_api import Browser
+
+AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
+RUN = """() => axe.run({ resultTypes: ['violations'] }).then(({ violations }) => violations.map(
+  ({ id, impact, nodes }) => [impact, id, nodes.slice(0, 3).map(node => node.html.slice(0, 200) + ' ' + node.failureSummary)]))"""
+
+
+def _start(visitor: Visitor) -> None:
+    visitor.open(jobs.LORA)
+    visitor.settle()
+
+
+def _serve(visitor: Visitor) -> None:
+    visitor.open(jobs.VLLM)
+    visitor.settle()
+
+
+def _compared(visitor: Visitor) -> None:
+    visitor.open(jobs.SMALL, jobs.TOO_LARGE, active=1)
+    visitor.settle()
+
+
+def _opened(visitor: Visitor) -> None:
+    """A row, the folds, the menu and a list of models."""
+    visitor.open(jobs.MEGATRON)
+    visitor.settle()
+    visitor.page.wait_for_function("() => globalThis.katex !== undefined")
+    visitor.row("working").click()
+    visitor.page.locator(".explanation .katex").first.wait_for()
+    for title in ("All settings", "Job file", "Where the settings come from"):
+        visitor.page.get_by_text(title, exact=True).click()
+    visitor.field("Model").fill("llama")
+    visitor.page.get_by_role("option").first.wait_for()
+
+
+def _refused(visitor: Visitor) -> None:
+    visitor.open(jobs.REFUSED)
+    visitor.page.get_by_role("alert").wait_for()
+
+
+STATES: dict[str, Callable[[Visitor], None]] = {"start": _start, "serve": _serve, "compare": _compared, "opened": _opened, "refused": _refused}
+
+
+@cache
+def _axe() -> str:
+    return AXE.read_text(encoding="utf-8")
+
+
+def _found(visitor: Visitor) -> list[tuple[str, str, list[str]]]:
+    visitor.page.evaluate(_axe())
+    return [tuple(found) for found in visitor.page.evaluate(RUN)]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("state", STATES)
+def test_nothing_serious_on_a_desktop(browser: Browser, server: str, state: str, scheme: str) -> None:
+    """No finding of impact serious or critical, with pictures drawn."""
+    context = browser.new_context(viewport={"width": 1400, "height": 1000}, color_scheme=scheme)  # type: ignore[arg-type]  # one of two words
+    visitor = Visitor(context.new_page(), server)
+    STATES[state](visitor)
+    if state != "refused":
+        visitor.drawn()
+    assert [found for found in _found(visitor) if found[0] in ("serious", "critical")] == []
+    context.close()
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_nothing_serious_on_a_phone(phone: Visitor, state: str) -> None:
+    """The same on a phone."""
+    STATES[state](phone)
+    if state != "refused":
+        phone.drawn()
+    assert [found for found in _found(phone) if found[0] in ("serious", "critical")] == []
+
+
+def test_axe_would_find_it(visitor: Visitor) -> None:
+    """A field without a label, grey letters on grey and a button without a name are found where they are put in."""
+    visitor.open(jobs.SMALL)
+    visitor.settle()
+    visitor.page.evaluate(
+        """() => {
+          const box = document.createElement('div');
+          box.innerHTML = '<input type="text"><button></button><p style="color: #aaa; background: #bbb">grey</p>';
+          document.getElementById('answer').append(box);
+        }"""
+    )
+    assert {found[1] for found in _found(visitor)} >= {"label", "button-name", "color-contrast"}

@@ -1,0 +1,65 @@
+"""Pictures of the page, kept to be looked at; here only that each is there and is no empty sheet."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import jobs
+import pytest
+from visitor import Visitor
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Browser
+
+TORCHTITAN = {
+    "name": "Llama-3.1-70B, torchtitan, 64 GPUs",
+    "model": "meta-llama/Meta-Llama-3.1-70B",
+    "hardware": {"gpu": "h100-80gb", "gpus": 64, "gpus_per_node": 8},
+    "train": {
+        "framework": "torchtitan", "micro_batch": 1, "seq_len": 8192, "precision": "bf16-mixed", "mesh": {"tp": 8, "sp": True}, "sharding": "fsdp2",
+        "compile": True, "recompute": {"policy": "full"},
+    },
+}  # fmt: skip
+NEEDLESS = 'Dropping "fit-y"'
+"""Vega-Lite says it of every picture whose height is counted in rows, also where only the width was asked to fit."""
+STATES = {
+    "start": [jobs.LORA],
+    "vllm": [jobs.VLLM],
+    "llama-cpp": [jobs.GGUF],
+    "70b": [TORCHTITAN],
+    "405b": [jobs.MEGATRON],
+    "compare": [jobs.LORA, jobs.TOO_LARGE],
+}
+DEVICES = {
+    "desktop": {"viewport": {"width": 1400, "height": 1000}},
+    "phone": {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "is_mobile": True, "has_touch": True},
+}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("state", STATES)
+def test_screenshots(browser: Browser, server: str, screenshots: Path, state: str, device: str) -> None:
+    """Each state on each device, light and dark: the whole page as a PNG file, without an error on the console."""
+    context = browser.new_context(**DEVICES[device])  # type: ignore[arg-type]  # names of its arguments
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("console", lambda message: message.type in ("error", "warning") and NEEDLESS not in message.text and errors.append(message.text))
+    visitor = Visitor(page, server)
+    visitor.open(*STATES[state])
+    visitor.settle()
+    visitor.drawn()
+    page.locator(".knob .hint", has_text=re.compile("fit")).first.wait_for()
+    for scheme in ("light", "dark"):
+        times = visitor.times_drawn
+        if scheme == "dark":
+            page.emulate_media(color_scheme="dark")
+            visitor.drawn(times + 1)
+        place = screenshots / f"{state}-{device}-{scheme}.png"
+        page.screenshot(path=screenshots / f"{state}-{device}-{scheme}-screen.png", animations="disabled")
+        page.screenshot(path=place, full_page=True, animations="disabled", style="#mini { display: none !important; } #ask { max-height: none !important; }")
+        assert place.stat().st_size > 40_000
+    assert errors == []
+    context.close()

@@ -1,0 +1,132 @@
+"""Sliders: what is marked is what `fit` finds, the way there is one click, dragging is followed, and each number can be typed."""
+
+from __future__ import annotations
+
+import re
+
+import jobs
+import pytest
+import shown
+from visitor import Visitor, answer_to, ask
+
+SEARCHED = [(jobs.SMALL, "train.micro_batch", "Micro-batch"), (jobs.VLLM, "serve.context", "Context"), (jobs.VLLM, "serve.sequences", "Sequences at once")]
+TRACK_END = "knob => Number(/var\\(--good\\) ([\\d.]+)%, transparent/.exec(knob.querySelector('.track').style.backgroundImage)[1])"
+
+
+def _with(job: jobs.Job, key: str, value: int) -> jobs.Job:
+    section, name = key.split(".")
+    return {**job, section: {**job[section], name: value}}
+
+
+@pytest.mark.parametrize(("job", "key", "label"), SEARCHED, ids=[key for _, key, _ in SEARCHED])
+def test_marked_point_is_that_of_fit(visitor: Visitor, job: jobs.Job, key: str, label: str) -> None:
+    """The number under a slider is the value that /api/fit answers; the click goes there, it fits, and one more does not."""
+    found = ask(visitor.base, "fit", {"job": job, "grow": key})["value"]
+    visitor.open(job)
+    visitor.settle()
+    knob = visitor.knob(label)
+    link = knob.get_by_role("button")
+    link.wait_for()
+    assert knob.locator(".hint").inner_text().startswith(f"fits up to {found:,}")
+    link.click()
+    assert visitor.settle()["fits"]
+    assert visitor.job == _with(job, key, found)
+    assert knob.get_by_label("exact value").input_value() == str(found)
+    slider = knob.locator("input[type=range]")
+    end = int(slider.get_attribute("max") or 0)
+    assert abs(knob.evaluate(TRACK_END) - 100 * int(slider.input_value()) / end) <= 50 / end, "the green part ends where the thumb now stands"
+    if key == "serve.sequences":
+        return  # a server with too many sequences runs, only not all of them at once
+    beyond = _with(job, key, found + 1)
+    answer = ask(visitor.base, "estimate", beyond)
+    assert "error" in answer or not answer["fits"]
+    knob.get_by_label("exact value").fill(str(found + 1))
+    knob.get_by_label("exact value").press("Enter")
+    visitor.page.locator(".verdict.over, .verdict.refused").wait_for()
+
+
+def test_share_of_the_card_has_both_ends(visitor: Visitor) -> None:
+    """A share of the card works between two ends, which are those of /api/fit."""
+    interval = ask(visitor.base, "fit", {"job": jobs.VLLM, "grow": "memory_fraction"})["intervals"][0]
+    visitor.open(jobs.VLLM)
+    visitor.knob("Share of the card").locator(".hint", has_text=f"works from {interval['low']:.2f} to {interval['high']:.2f}").wait_for()
+
+
+def test_nothing_fits(visitor: Visitor) -> None:
+    """Where no value fits, the slider says so and with which one it would be least, and marks nothing."""
+    job = {**jobs.SMALL, "model": "Qwen/Qwen2.5-72B"}
+    visitor.open(job)
+    stop = ask(visitor.base, "fit", {"job": job, "grow": "micro_batch"})["stop"]
+    knob = visitor.knob("Micro-batch")
+    knob.locator(".hint", has_text=f"no value fits: 1 is {shown.size(stop['short_by'])} too much in {stop['phase']}").wait_for()
+    assert knob.get_by_role("button").count() == 0
+    assert "marked" not in (knob.get_attribute("class") or "").split()
+
+
+def test_dragging_is_followed_and_is_one_step_back(visitor: Visitor) -> None:
+    """While a slider is dragged the verdict follows; when it is let go there is one new entry in the history, and back undoes the whole drag."""
+    visitor.open(jobs.SMALL)
+    visitor.settle()
+    knob = visitor.knob("Micro-batch")
+    knob.get_by_role("button").wait_for()
+    before, address = visitor.page.evaluate("history.length"), visitor.page.url
+    box = knob.locator("input[type=range]").bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    visitor.page.mouse.move(box["x"] + 9, middle)
+    visitor.page.mouse.down()
+    values = []
+    for part in range(2, 9, 2):
+        visitor.page.mouse.move(box["x"] + part * box["width"] / 10, middle, steps=4)
+        values.append(int(knob.get_by_label("exact value").input_value()))
+        answer = answer_to(visitor.base, _with(jobs.SMALL, "train.micro_batch", values[-1]))
+        visitor.says(shown.word(answer), shown.sentence(answer))
+    assert values == sorted(set(values))
+    assert visitor.page.url == address, "an unfinished drag is no entry of the history"
+    visitor.page.mouse.up()
+    answer = visitor.settle()
+    assert not answer["fits"]
+    assert visitor.job["train"]["micro_batch"] > 19
+    assert visitor.page.evaluate("history.length") == before + 1
+    visitor.page.go_back()
+    assert visitor.settle()["fits"]
+    assert visitor.job == jobs.SMALL
+
+
+@pytest.mark.parametrize(("typed", "kept"), [("3", 3), ("2.6", 3), ("1e1", 10), ("", None), ("0", 1), ("-4", 1)])
+def test_exact_number(visitor: Visitor, typed: str, kept: int | None) -> None:
+    """A typed number is taken, rounded to a whole one; nothing is the default; what is no size is refused, and the field shows again what holds."""
+    visitor.open(jobs.SMALL)
+    visitor.settle()
+    exact = visitor.field("Micro-batch, exact value")
+    exact.fill(typed)
+    exact.press("Enter")
+    exact.blur()
+    answer = visitor.settle()
+    assert visitor.job["train"].get("micro_batch") == kept
+    assert exact.input_value() == str(kept or answer["job"]["train"]["micro_batch"])
+
+
+def test_a_search_that_failed_is_made_again(visitor: Visitor) -> None:
+    """A busy server leaves a slider without a mark; at the next change it is asked again."""
+    refuse = {"name": "", "error": {"path": "", "message": "busy"}}
+    visitor.page.route("**/api/fit", lambda route: route.fulfill(status=503, json=refuse), times=3)
+    visitor.open(jobs.VLLM)
+    visitor.settle()
+    context = visitor.knob("Context")
+    context.locator(".hint", has_text=re.compile("^tokens a sequence$")).wait_for()
+    visitor.drawn()
+    context.get_by_label("exact value").fill("16384")
+    context.get_by_label("exact value").press("Enter")
+    found = ask(visitor.base, "fit", {"job": jobs.VLLM, "grow": "serve.context"})["value"]
+    context.get_by_role("button", name=f"{found:,}").wait_for()
+
+
+def test_slider_of_a_job_beyond_its_end(visitor: Visitor) -> None:
+    """A job may hold more than any slider reaches: the number stays what it is, and so does the answer."""
+    job = _with(jobs.VLLM, "serve.sequences", 100_000)
+    visitor.open(job)
+    answer = answer_to(visitor.base, job)
+    visitor.says(shown.word(answer), shown.sentence(answer))
+    assert visitor.field("Sequences at once, exact value").input_value() == "100000"
+    assert visitor.job == job
