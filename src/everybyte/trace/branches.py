@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.weak import WeakTensorKeyDictionary
+
+from everybyte.trace.on_import import when_imported
 
 
 @contextlib.contextmanager
@@ -73,28 +76,27 @@ def _moved_modules() -> Iterator[None]:
         torch.nn.Module._apply = before
 
 
+UNMASKED = ("_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa")
+
+
 @contextlib.contextmanager
 def _masks() -> Iterator[None]:
     """transformers/masking_utils.py builds the whole mask of s·s when it traces; when it runs, it sees that nothing is padded and builds none."""
-    try:
-        from transformers import masking_utils
-    except ImportError:
-        yield
-        return
-    masking: Any = masking_utils
-    kept = {name: getattr(masking, name) for name in ("find_packed_sequence_indices", *UNMASKED) if hasattr(masking, name)}
-    masking.find_packed_sequence_indices = lambda position_ids: None
-    for name in UNMASKED:
-        if name in kept:
-            setattr(masking, name, _without_padding(kept[name]))
+    undo: list[Callable[[], None]] = []
+
+    def unmask(masking: Any) -> None:
+        changed = {"find_packed_sequence_indices": lambda position_ids: None}
+        changed |= {name: _without_padding(getattr(masking, name)) for name in UNMASKED if hasattr(masking, name)}
+        for name, function in changed.items():
+            undo.append(functools.partial(setattr, masking, name, getattr(masking, name)))
+            setattr(masking, name, function)
+
+    when_imported("transformers.masking_utils", unmask)
     try:
         yield
     finally:
-        for name, function in kept.items():
-            setattr(masking, name, function)
-
-
-UNMASKED = ("_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa")
+        for back in undo:
+            back()
 
 
 def _without_padding(function: Callable[..., Any]) -> Callable[..., Any]:
