@@ -42,20 +42,20 @@ def run(asked: Asked, told: Told | None = None, timeout: float | None = None) ->
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, pass_fds=(writing,), start_new_session=True,
         )  # fmt: skip
         os.close(writing)
+        listener = threading.Thread(target=_listen, args=(reading, told), daemon=True)
+        listener.start()
         try:
-            return _result(process, result, reading, asked, told, timeout)
+            return _result(process, result, asked, timeout)
         finally:
             _end(process)
+            listener.join()  # the pipe has ended with the process
 
 
-def _result(process: subprocess.Popen[bytes], result: Path, reading: int, asked: Asked, told: Told | None, timeout: float | None) -> Traced:
-    listener = threading.Thread(target=_listen, args=(reading, told), daemon=True)
-    listener.start()
+def _result(process: subprocess.Popen[bytes], result: Path, asked: Asked, timeout: float | None) -> Traced:
     try:
         _, words = process.communicate(msgspec.json.encode(asked), timeout=timeout)
     except subprocess.TimeoutExpired:
         raise EverybyteError(f"the trace took longer than {timeout:g} s and was stopped; trace fewer steps or layers, or give it more time") from None
-    listener.join(timeout=1)
     if not result.exists():
         last = words.decode(errors="replace")[-LAST_WORDS:].strip().splitlines()
         how = f"was ended by signal {-process.returncode}" if process.returncode < 0 else f"ended with {process.returncode}"
@@ -77,4 +77,4 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     """Ends the process and all that it started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    process.communicate()

@@ -1,0 +1,33 @@
+"""One traced program for all tests that only read a trace."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from everybyte.trace.asked import Asked, Traced
+from everybyte.trace.run import run
+
+PROGRAMS = Path(__file__).with_name("programs")
+TOY = f"{PROGRAMS / 'toy.py'}"
+
+
+@pytest.fixture(scope="session")
+def compiler() -> None:
+    """Tests that need the fake device are skipped where nothing compiles it."""
+    if shutil.which("c++") is None and shutil.which("g++") is None and shutil.which("clang++") is None:
+        pytest.skip("needs a C++ compiler: the fake device is compiled once for each torch")
+
+
+@pytest.fixture(scope="session")
+def toy() -> str:
+    """The file of the programs."""
+    return TOY
+
+
+@pytest.fixture(scope="session")
+def traced(compiler: None) -> Traced:
+    """Two steps of a small transformer on a fake RTX 4090."""
+    return run(Asked(target=f"{TOY}:build", gpu="rtx-4090"))

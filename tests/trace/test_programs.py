@@ -1,0 +1,176 @@
+"""Programs of users, traced in a process of their own: what is seen, and what is said when something goes wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from everybyte.basics.errors import EverybyteError
+from everybyte.basics.units import MiB
+from everybyte.trace.answer import answer_of
+from everybyte.trace.asked import Asked, Progress, Traced
+from everybyte.trace.run import TraceFailed, run
+from everybyte.trace.timeline import Timeline
+
+pytestmark = pytest.mark.usefixtures("compiler")
+
+
+def test_a_trace_sees_both_steps(traced: Traced) -> None:
+    """The states of the optimizer are made at the end of the first step and live through the second."""
+    timeline = Timeline(traced)
+    first, second, end = (mark.position for mark in traced.marks)
+
+    def states(position: int) -> int:
+        return sum(size for number, size in timeline.living(position).items() if timeline.births[number].category == "optimizer_state")
+
+    assert [mark.name for mark in traced.marks] == ["step 1", "step 2", "end"]
+    assert states(first) == 0
+    assert states(second) == states(end) > 0
+
+
+def test_every_storage_that_dies_was_born_before(traced: Traced) -> None:
+    """Events are births and deaths of the same bytes, in this order, and nothing dies twice."""
+    alive: dict[int, int] = {}
+    for number, nbytes in traced.events:
+        if nbytes > 0:
+            assert number not in alive
+            alive[number] = nbytes
+        else:
+            assert alive.pop(number) == -nbytes
+
+
+def test_births_name_operation_module_phase_and_line(traced: Traced, toy: str) -> None:
+    """The largest activation of the head says what made it, in which module and phase, and on which line of the user's code."""
+    logits = next(birth for birth in traced.births if birth.shape == (256, 1000) and birth.module == "Net.head" and birth.phase == "forward")
+    assert logits.operation.startswith("aten.mm")
+    assert logits.dtype == "bfloat16"
+    assert logits.line.startswith(f"{toy}:")
+    source = Path(toy).read_text(encoding="utf-8").splitlines()[int(logits.line.rpartition(":")[2]) - 1]
+    assert "self.head(x)" in source
+
+
+def test_categories_are_those_of_the_ledger(traced: Traced) -> None:
+    """Parameters, gradients and states of the optimizer are as many bytes as the network's size says: AdamW keeps two states a parameter."""
+    answer = answer_of(traced, Asked(target="toy", gpu="rtx-4090"))
+    by_category = dict.fromkeys(("parameter", "gradient", "optimizer_state"), 0)
+    for entry in answer.worst.ledger:
+        if "optimizer" in entry.phases and entry.category in by_category:
+            by_category[entry.category] += entry.bytes
+    assert by_category["parameter"] == by_category["gradient"]
+    assert by_category["optimizer_state"] == 2 * by_category["parameter"]
+    assert answer.model.params == answer.model.trainable_params == sum(2 * 256 * 1000 // 2 for _ in range(2)) + 2 * (12 * 256 * 256 + 11 * 256)
+
+
+def test_phases_add_up(traced: Traced) -> None:
+    """The rows of each phase add up to the highest instant of that phase in the events, and cuBLAS' workspaces."""
+    answer = answer_of(traced, Asked(target="toy", gpu="rtx-4090"))
+    workspace = sum(entry.bytes for entry in answer.worst.ledger if entry.id == "workspace/cublas")
+    for phase in answer.worst.phases:
+        assert phase.allocated == Timeline(traced).peaks[phase.name][0] + workspace
+
+
+def test_optimizers_take_the_way_of_a_gpu(toy: str) -> None:
+    """AdamW over four matrices of 64 MiB peaks at weights, gradients, two states and one temporary of all of them: 1,280 MiB, as `foreach` needs on a GPU."""
+    traced = run(Asked(target=f"{toy}:four_layers"))
+    assert Timeline(traced).peaks["optimizer"][0] == pytest.approx(1280 * MiB, rel=1e-4)
+
+
+def test_a_script_runs_with_its_arguments_until_its_steps_are_done(toy: str) -> None:
+    """A script with a loop of a thousand steps is ended after two; its --batch decides the size of its input."""
+    script = str(Path(toy).with_name("script.py"))
+    traced = run(Asked(target=script, arguments=("--batch", "64")))
+    assert [mark.name for mark in traced.marks] == ["step 1", "step 2", "end"]
+    assert any(birth.shape == (64, 1024) for birth in traced.births)
+
+
+def test_a_module_alone_gets_its_input(toy: str) -> None:
+    """The convolution of introductions: 256 MiB of output, and what is kept for its backward pass is the input of 128 MiB."""
+    traced = run(Asked(target=f"{toy}:module_alone", inputs=("32,64,128,128",)))
+    sizes = {birth.nbytes for birth in traced.births}
+    assert {256 * MiB, 128 * MiB} <= sizes
+    assert max(sizes) == 256 * MiB
+
+
+def test_progress_is_told(toy: str) -> None:
+    """Whoever waits hears in which step and phase the program is."""
+    heard: list[Progress] = []
+    run(Asked(target=f"{toy}:four_layers", steps=3), heard.append)
+    assert heard
+    assert {told.steps for told in heard} == {3}
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("nowhere.py:build", "there is no file 'nowhere.py'"),
+        ("no_such_module:build", "there is no module 'no_such_module' here"),
+        ("{toy}:bild", "did you mean build"),
+        ("{toy}:no_step", "returns a int; it must build model and optimizer"),
+        ("{toy}:module_alone", "say what goes into it (--input 32,3,224,224)"),
+        ("build", "is neither module:function nor a script"),
+    ],
+)
+def test_bad_targets_get_one_clear_message(toy: str, target: str, words: str) -> None:
+    """A target that does not exist or returns no step is refused with what helps."""
+    with pytest.raises(EverybyteError) as refused:
+        run(Asked(target=target.format(toy=toy)))
+    assert words in str(refused.value)
+
+
+def test_a_value_of_a_fake_tensor_is_refused_with_a_way_round(toy: str) -> None:
+    """A program that branches on a value hears on which line, what fake tensors cannot do, and what it can do instead."""
+    with pytest.raises(TraceFailed) as failed:
+        run(Asked(target=f"{toy}:asks_for_a_value"))
+    first, *rest = str(failed.value).splitlines()
+    assert first.startswith(f"{toy}:")
+    assert "if model(" in first
+    assert "have shapes but no values" in rest[0]
+    assert "everybyte.tracing()" in str(failed.value)
+
+
+def test_a_fault_of_the_program_shows_its_own_line_first(toy: str) -> None:
+    """An error of the user's code is told with the user's line, not with ours."""
+    with pytest.raises(TraceFailed) as failed:
+        run(Asked(target=f"{toy}:fails"))
+    first, second, *_ = str(failed.value).splitlines()
+    assert first.startswith(f"{toy}:")
+    assert second.startswith("RuntimeError: ")
+
+
+def test_a_program_that_leaves_the_gpu_alone_is_refused(toy: str) -> None:
+    """A trace without a single tensor on the GPU is no answer."""
+    asked = Asked(target=f"{toy}:on_the_cpu")
+    with pytest.raises(EverybyteError, match="puts nothing on the GPU"):
+        answer_of(run(asked), asked)
+
+
+def test_a_program_without_end_is_stopped(toy: str) -> None:
+    """The time limit ends the program, and its process is gone."""
+    with pytest.raises(EverybyteError, match="took longer than 8 s and was stopped"):
+        run(Asked(target=f"{toy}:without_end"), timeout=8)
+    assert not _workers_of(os.getpid())
+
+
+def test_an_interrupt_leaves_no_process_behind(toy: str) -> None:
+    """Ctrl-C ends the command and the process that runs the program."""
+    command = ["everybyte", "trace", f"{toy}:without_end"]
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not (workers := _workers_of(started.pid)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert workers
+    os.killpg(started.pid, 2)
+    started.communicate(timeout=30)
+    assert started.returncode == 130
+    gone, alive = psutil.wait_procs(workers, timeout=10)
+    assert not alive, gone
+
+
+def _workers_of(pid: int) -> list[psutil.Process]:
+    children = psutil.Process(pid).children(recursive=True)
+    return [child for child in children if "everybyte.trace.worker" in " ".join(child.cmdline())]
