@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from everybyte.rules.communicators import Communicator
+
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """A trace that is wanted."""
@@ -58,6 +60,8 @@ class BirthRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     born: int
     died: int | None
     died_in: str
+    given: str = ""
+    again: bool = False
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):
@@ -77,6 +81,8 @@ class Traced(msgspec.Struct, frozen=True, kw_only=True, tag="traced"):
     seconds: float
     notes: tuple[str, ...] = ()
     """What the trace took for granted."""
+    groups: tuple[Communicator, ...] = ()
+    """Process groups of the rank in which something has run."""
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):

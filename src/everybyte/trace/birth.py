@@ -30,6 +30,10 @@ class Birth:
     category: str = ""
     died: int | None = None
     died_in: str = ""
+    given: str = ""
+    """The module that is given it as hidden states by the one before."""
+    again: bool = False
+    """Made by a forward pass that backward runs again."""
     alive: Any = None
 
 

@@ -9,14 +9,22 @@ from everybyte.ledger.build import Line, Text, build
 from everybyte.ledger.entry import Category, Phase
 from everybyte.ledger.ledger import Ledger
 from everybyte.trace.asked import BirthRow
-from everybyte.trace.places import runs
-from everybyte.trace.timeline import Timeline
+from everybyte.trace.places import BLOCK, Place, is_adapter, runs
+from everybyte.trace.timeline import HEAD, Timeline
 
-GROUP: dict[Category, str] = {"parameter": "weights", "gradient": "gradients", "optimizer_state": "optimizer", "activation": "activations"}
-"""How ids begin; what is in no group is at work."""
-WORKING = "working"
+STATIC: dict[Category, str] = {"parameter": "weights", "optimizer_state": "optimizer", "gradient": "gradients"}
+"""How ids begin of what belongs to a parameter."""
+PASSES: tuple[Phase, ...] = ("forward", "loss", "backward")
 SOURCE = "traced: the program ran on fake tensors"
 MOST_SHAPES = 3
+
+
+class Named(NamedTuple):
+    """How a row is called: the first part of its id, its place, and what it is."""
+
+    group: str
+    place: Place
+    category: Category
 
 
 class _Row(NamedTuple):
@@ -35,26 +43,72 @@ class _Row(NamedTuple):
 
 def ledger_of(timeline: Timeline, always: tuple[Line, ...] = ()) -> Ledger:
     """The rows at the highest instant of each phase of the last step. `always` are rows that live in every phase and that no event shows."""
-    return build({phase: [*_lines(timeline, position), *always] for phase, (_, position) in timeline.peaks.items()})
+    return build({phase: [*_lines(timeline, phase, position), *always] for phase, (_, position) in timeline.peaks.items()})
 
 
-def _lines(timeline: Timeline, position: int) -> list[Line]:
+def _lines(timeline: Timeline, phase: Phase, position: int) -> list[Line]:
     living = timeline.living(position)
+    instant = _Instant(timeline, phase, position)
     births = [timeline.births[number] for number in living]
-    written = runs(timeline.place(birth) for birth in births)
+    names = [instant.named(birth) for birth in births]
+    written = {group: runs(name.place for name in names if name.group == group) for group in {name.group for name in names}}
     rows: dict[tuple[str, Category], _Row] = {}
-    for birth in births:
-        category = timeline.category_of(birth)
-        name = (_id(category, written[timeline.place(birth)]), category)
-        row = rows.get(name, _Row([], 0))
-        rows[name] = _Row([*row.births, birth], row.bytes + living[birth.id])
+    for birth, (group, place, category) in zip(births, names, strict=True):
+        key = (f"{group}/{written[group][place]}", category)
+        row = rows.setdefault(key, _Row([], 0))
+        row.births.append(birth)
+        rows[key] = row._replace(bytes=row.bytes + living[birth.id])
     return [Line(id=name, category=category, bytes=row.bytes, text=row.text, source=SOURCE) for (name, category), row in rows.items()]
 
 
-def _id(category: Category, place: str) -> str:
-    if category == "input":
-        return "input/batch"
-    return f"{GROUP.get(category, WORKING)}/{place}"
+class _Instant:
+    """An instant of the step, and how what lives then is called: in a pass by the piece of the network that runs, else by what it is."""
+
+    def __init__(self, timeline: Timeline, phase: Phase, position: int) -> None:
+        self.timeline, self.phase = timeline, phase
+        self.running: Place | None = None
+        self.before = ""
+        if phase in PASSES:
+            self.running, self.before = timeline.running(position)
+        self.began = timeline.backward_before(position)
+        self.done = timeline.gone_back(position) if phase in PASSES else frozenset()
+        """Pieces whose backward is done."""
+
+    def named(self, birth: BirthRow) -> Named:
+        """The row of a storage."""
+        category, place = self.timeline.category_of(birth), self.timeline.place(birth)
+        if category == "input":
+            return Named("input", Place("", None, "batch"), category)
+        if category == "gradient":
+            return self._gradient(birth, place)
+        if category in STATIC:
+            adapts = category == "parameter" and is_adapter(birth.module)
+            return Named("adapters" if adapts else STATIC[category], place, category)
+        if self.running is None:
+            return Named("temporaries" if birth.phase == "optimizer" else "lingering", place, category)
+        return self._passing(birth, place, category)
+
+    def _gradient(self, birth: BirthRow, place: Place) -> Named:
+        """Gradients of this backward pass are told by layer as long as it runs, those of earlier ones by module."""
+        if self.running is None or birth.born < self.began:
+            return Named("gradients", place, "gradient")
+        if place.piece == self.running.piece:
+            return Named("working", place, "gradient")
+        return Named("gradients", place.whole, "gradient")
+
+    def _passing(self, birth: BirthRow, place: Place, category: Category) -> Named:
+        """What forward and backward make: at work in the piece that runs, kept by those that ran before, or a gradient on its way from the one behind."""
+        assert self.running is not None
+        forward = birth.phase == "forward" or birth.again
+        if place.piece == self.running.piece:
+            return Named("working", place, "activation" if forward else category)
+        if not forward and place.piece == HEAD != self.before:
+            return Named("gradients", place.whole, "gradient")  # of a tied table: the embedding adds to it
+        if not forward:
+            return Named("working", self.running.within(BLOCK), category)
+        if place.piece in self.done:
+            return Named("lingering", place, "activation")
+        return Named("autocast" if category == "temporary" else "activations", place, "activation")
 
 
 def _elements(shape: tuple[int, ...]) -> int:

@@ -2,48 +2,89 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "base_model", "module"})
-"""Modules that only hold another one: torch.compile, FSDP, activation checkpointing, PEFT, DistributedDataParallel."""
-LAYERS = frozenset({"layers", "h", "blocks", "block", "layer"})
-"""How models call their list of layers; `estimate` calls it layers."""
-KNOWN = {
-    "embed_tokens": "embed/model", "wte": "embed/model", "wpe": "embed/positions", "tok_embeddings": "embed/model", "embed_in": "embed/model",
-    "norm": "norm/model", "ln_f": "norm/model", "final_layer_norm": "norm/model", "final_layernorm": "norm/model",
-    "lm_head": "head/lm_head", "output": "head/lm_head", "embed_out": "head/lm_head",
-}  # fmt: skip
-"""Modules outside the layers that every language model has."""
+WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "module"})
+"""Modules that only hold another one: torch.compile, FSDP, activation checkpointing, DistributedDataParallel."""
+PEFT = ["base_model", "model"]
+"""What peft puts before the path of the model that it adapts."""
+ADAPTERS = ("lora_", "vera_", "adapter_")
+"""How peft calls the modules that it adds beside a layer."""
+PIECES = {
+    **dict.fromkeys(("embed_tokens", "wte", "wpe", "tok_embeddings", "embed_in", "embed_positions", "word_embeddings", "word_embeddings_layernorm"), "embed"),
+    **dict.fromkeys(("norm", "ln_f", "final_layer_norm", "final_layernorm"), "norm"),
+    **dict.fromkeys(("lm_head", "output", "embed_out"), "head"),
+}
+"""Modules outside the layers that every language model has, and the piece of the network that they are."""
+EMBED_DROPOUT = frozenset({"drop", "embed_dropout", "emb_dropout"})
 LOSS = "head/loss"
-"""What the program makes outside all modules, or in the outermost one."""
+"""What the program makes outside all modules, in the outermost one, or in the head."""
 BLOCK = "block"
 """What a layer makes itself, outside its modules."""
+INPUT = "input"
+"""What a piece of the network is given by the one before."""
 
 
 class Place(NamedTuple):
-    """A place: `layers`, 3, `mlp`; outside lists of layers only the last."""
+    """A place: `layers`, 3, `mlp`. Outside lists of layers only the last, as `norm/model`; a whole layer has no last."""
 
     container: str
     number: int | None
     name: str
 
+    @property
+    def piece(self) -> str:
+        """The layer, or what else the network is made of: `layers.3`, `norm`."""
+        return self.name.partition("/")[0] if self.number is None else f"{self.container}.{self.number}"
+
+    @property
+    def whole(self) -> Place:
+        """The piece as a place."""
+        return Place("", None, self.piece) if self.number is None else self._replace(name="")
+
+    def within(self, name: str) -> Place:
+        """Another place in the same piece."""
+        return Place("", None, f"{self.piece}/{name}") if self.number is None else self._replace(name=name)
+
     def __str__(self) -> str:
-        return self.name if self.number is None else f"{self.container}.{self.number}/{self.name}"
+        return self.name if self.number is None else self.written(self.number, self.number)
+
+    def written(self, low: int, high: int) -> str:
+        """The place in the layers from `low` to `high`."""
+        numbers = str(low) if low == high else f"{low}-{high}"
+        return f"{self.container}.{numbers}" + (f"/{self.name}" if self.name else "")
 
 
 def place_of(module: str) -> Place:
     """The place of a module's path, which begins with the class of the outermost module."""
     parts = [part for part in module.split(".")[1:] if part not in WRAPPERS]
+    if parts[:2] == PEFT:
+        parts = parts[2:]
     at = next((index for index, part in enumerate(parts) if part.isdigit()), None)
     if at:
-        container = "layers" if parts[at - 1] in LAYERS else parts[at - 1]
-        return Place(container, int(parts[at]), parts[at + 1] if len(parts) > at + 1 else BLOCK)
+        return Place(parts[at - 1], int(parts[at]), parts[at + 1] if len(parts) > at + 1 else BLOCK)
     if not parts:
         return Place("", None, LOSS)
-    known = next((KNOWN[part] for part in parts if part in KNOWN), None)
-    return Place("", None, known or "/".join(parts))
+    if EMBED_DROPOUT.intersection(parts):
+        return Place("", None, f"embed/{BLOCK}")
+    piece = next((PIECES[part] for part in parts if part in PIECES), None)
+    if piece is None:
+        return Place("", None, "/".join(parts))
+    return Place("", None, LOSS if piece == "head" else f"{piece}/{parts[0] if len(parts) > 1 else piece}")
+
+
+def is_adapter(module: str) -> bool:
+    """Whether a path leads to what peft adds beside a layer."""
+    return any(part.startswith(ADAPTERS) for part in module.split("."))
+
+
+def takes_over(module: str) -> bool:
+    """Whether a module is a whole piece of a network, that is given what the piece before made: a layer, the final norm, the head."""
+    place = place_of(module)
+    if place.number is None:
+        return place.piece in ("norm", "head") and module.rpartition(".")[2] in PIECES
+    return place.name == BLOCK
 
 
 def runs(places: Iterable[Place]) -> dict[Place, str]:
@@ -58,22 +99,15 @@ def runs(places: Iterable[Place]) -> dict[Place, str]:
         if place.number is None:
             written[place] = place.name
         else:
-            low, high = _run(sorted(numbers[place.container, place.name]), place.number)
-            written[place] = f"{place.container}.{low}/{place.name}" if low == high else f"{place.container}.{low}-{high}/{place.name}"
+            written[place] = place.written(*_run(numbers[place.container, place.name], place.number))
     return written
 
 
-def _run(numbers: list[int], number: int) -> tuple[int, int]:
+def _run(present: set[int], number: int) -> tuple[int, int]:
     """The ends of the unbroken run of whole numbers that holds a number."""
     low = high = number
-    present = set(numbers)
     while low - 1 in present:
         low -= 1
     while high + 1 in present:
         high += 1
     return low, high
-
-
-def is_layer_path(module: str) -> bool:
-    """Whether a path leads through a numbered list."""
-    return re.search(r"\.\d+(\.|$)", module) is not None

@@ -35,6 +35,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
         """Called with each storage that is born."""
         self.after_step: Callable[[], None] = lambda: None
         """Called when an optimizer has stepped."""
+        self.collective: Callable[[Any, Any], Any] = lambda *_: NotImplemented
+        """Answers an operation between ranks, or says NotImplemented."""
         self.optimizing = False
         self.operations = 0
         self._alive: dict[int, Birth] = {}
@@ -62,9 +64,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
             return "optimizer"
         return "backward" if torch._C._current_graph_task_id() != -1 else "forward"
 
-    def outermost(self) -> bool:
-        """Whether no module is running inside another one."""
-        return all("." not in name for name in self._modules.parents)
+    def _again(self) -> bool:
+        """Whether backward runs a forward pass again: it builds a graph, which backward itself does not."""
+        return self.phase() == "backward" and torch.is_grad_enabled()
+
+    def births_of(self, tensor: torch.Tensor) -> list[Birth]:
+        """The living births of a tensor's storages."""
+        found = (self._alive.get(storage._cdata) for storage in storages_of(tensor))
+        return [birth for birth in found if birth is not None]
 
     def __enter__(self) -> Self:
         self._fake_mode = active_fake_mode()
@@ -99,6 +106,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
             return aten.add_.Tensor(args[0], args[1])
         if func is torch.ops._c10d_functional.wait_tensor.default:
             return args[0]
+        done = self.collective(func, args)
+        if done is not NotImplemented:
+            return done
         out = func(*args, **kwargs)
         for nbytes in self.hidden(func, args):
             self._inside(func, nbytes)
@@ -119,7 +129,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
     def _bear(self, storage: torch.UntypedStorage, tensor: torch.Tensor, operation: str) -> Birth:
         birth = Birth(
             id=len(self.births) + 1, nbytes=storage.nbytes(), operation=operation, module=self._module(), phase=self.phase(), dtype=str(tensor.dtype)[6:],
-            shape=tuple(tensor.shape), stream=self.stream(), line=line_of_program(), born=len(self.events),
+            shape=tuple(tensor.shape), stream=self.stream(), line=line_of_program(), born=len(self.events), again=self._again(),
         )  # fmt: skip
         key = storage._cdata
         birth.alive = weakref.ref(storage, lambda _: self._die(key))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
@@ -9,13 +11,14 @@ from typing import NamedTuple
 from everybyte.basics.units import round_up
 from everybyte.ledger.entry import Category, Phase
 from everybyte.trace.asked import BirthRow, Traced
-from everybyte.trace.places import LOSS, Place, place_of
+from everybyte.trace.places import INPUT, LOSS, Place, is_adapter, place_of
 
 BLOCK = 512
 """The caching allocator counts in blocks of so many bytes."""
 HEAD = LOSS.partition("/")[0]
 STEP = "optimizer"
 """The place of what the optimizer makes and frees in its step."""
+PARAMETERS = ("parameter", "gradient", "optimizer_state")
 
 
 class Instant(NamedTuple):
@@ -90,20 +93,75 @@ class Timeline:
                 alive.pop(number, None)
         return alive
 
+    @cached_property
+    def _backwards(self) -> list[int]:
+        """Where backward passes begin."""
+        births = self.traced.births
+        return [birth.born for before, birth in itertools.pairwise(births) if birth.phase == "backward" != before.phase]
+
+    def backward_before(self, position: int) -> int:
+        """Where the backward pass began that runs at a position, or ran last before it."""
+        at = bisect_right(self._backwards, position)
+        return self._backwards[at - 1] if at else 0
+
+    def running(self, position: int) -> tuple[Place, str]:
+        """Where the program is after so many events, and the piece of the network that ran before."""
+        here = place_of(self.births[self.traced.events[position - 1][0]].module)
+        pieces = (piece for piece in self._pieces(position) if piece != here.piece)
+        return here, next(pieces, "")
+
+    def gone_back(self, position: int) -> frozenset[str]:
+        """The pieces of the network whose backward is done, while another one's runs."""
+        if self.births[self.traced.events[position - 1][0]].phase != "backward":
+            return frozenset()
+        return frozenset(self._pieces(position, self.backward_before(position))) - {self.running(position)[0].piece}
+
+    def _pieces(self, position: int, start: int = 0) -> Iterator[str]:
+        """The pieces that made something from `start` to `position`, the last first."""
+        for number, nbytes in reversed(self.traced.events[start:position]):
+            if nbytes > 0:
+                yield place_of(self.births[number].module).piece
+
+    @cached_property
+    def _phases(self) -> dict[int, Phase]:
+        """The phase of each birth. What the head makes, forward and backward, belongs to the loss; so does what the program makes outside all modules
+        behind forward and before backward has come to a module."""
+        found: dict[int, Phase] = {}
+        before, in_modules = "", False
+        for birth in self.traced.births:
+            if birth.phase != before:
+                before, in_modules = birth.phase, False
+            in_modules = in_modules or bool(birth.module)
+            is_outside = not birth.module and birth.phase == ("forward" if in_modules else "backward")
+            is_head = bool(birth.module) and birth.phase != "optimizer" and place_of(birth.module).piece == HEAD
+            found[birth.id] = "loss" if is_outside or is_head else birth.phase  # type: ignore[assignment]  # the recorder knows these three
+        return found
+
     def phase_of(self, birth: BirthRow) -> Phase:
-        """The phase in which a storage is born; what the head makes in the forward pass belongs to the loss."""
-        if birth.phase == "forward" and place_of(birth.module).name.startswith(f"{HEAD}/") and birth.module:
-            return "loss"
-        return birth.phase  # type: ignore[return-value]  # the recorder knows these three
+        """The phase in which a storage is born."""
+        return self._phases[birth.id]
 
     def category_of(self, birth: BirthRow) -> Category:
         """What a storage is: what the program said of it, else what its life says, as torch's profiler names it."""
         if birth.category:
             return birth.category  # type: ignore[return-value]  # the watch uses the ledger's words
+        if birth.again:
+            return "activation"
         if birth.phase == "forward":
-            return "temporary" if birth.died_in == "forward" else "activation"
+            return "activation" if self._reaches_backward(birth) else "temporary"
         return "autograd_detail" if birth.phase == "backward" else "temporary"
+
+    def _reaches_backward(self, birth: BirthRow) -> bool:
+        """Whether what forward made is still there when backward begins."""
+        at = bisect_right(self._backwards, birth.born)
+        began = self._backwards[at] if at < len(self._backwards) else len(self.traced.events)
+        return birth.died is None or birth.died > began
 
     def place(self, birth: BirthRow) -> Place:
         """Where a storage belongs."""
-        return Place("", None, STEP) if birth.phase == "optimizer" and not birth.category else place_of(birth.module)
+        if birth.phase == "optimizer" and not birth.category:
+            return Place("", None, STEP)
+        if birth.given:
+            return place_of(birth.given).within(INPUT)
+        found = place_of(birth.module)
+        return found.whole if birth.category in PARAMETERS and is_adapter(birth.module) else found

@@ -62,7 +62,7 @@ def _bare(plan: Plan) -> nn.Module:
 
 
 def _config(plan: Plan) -> Any:
-    """The config as transformers' own class; the Trainer switches the cache off (TrainingArguments.use_cache), recomputing does so too."""
+    """The config as transformers' own class. The cache of keys and values is off, as training has it (TrainingArguments.use_cache)."""
     import transformers
 
     fields = dict(plan.config)
@@ -74,8 +74,7 @@ def _config(plan: Plan) -> Any:
     except (TypeError, ValueError, KeyError) as error:
         raise BadInput("model.config", f"transformers does not take it: {error}") from None
     text = config.get_text_config()
-    if plan.loop == "trainer" or plan.recipe.recompute.mode != "none":
-        config.use_cache = text.use_cache = False
+    config.use_cache = text.use_cache = False
     if plan.recipe.setup.dropout is not None:
         for name in DROPOUTS:
             if getattr(text, name, None):
