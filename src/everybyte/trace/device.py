@@ -34,8 +34,17 @@ class Stream:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         Stream.made += 1
         self.stream_id = self.cuda_stream = Stream.made
-        self.device = torch.device("cuda", 0)
-        self.device_index, self.device_type = 0, 1
+        self.device_type = 1
+
+    @property
+    def device(self) -> torch.device:
+        """The GPU that the program works on."""
+        return torch.device("cuda", self.device_index)
+
+    @property
+    def device_index(self) -> int:
+        """Its number."""
+        return int(torch.accelerator.current_device_index())
 
     def wait_stream(self, stream: Any) -> None:
         """Nothing: no work is ever under way."""
@@ -118,7 +127,6 @@ def install(gpu: Gpu, count: int, memory: Memory) -> None:
         "is_initialized": True,
         "is_bf16_supported": True,
         "device_count": count,
-        "current_device": 0,
         "get_device_properties": facts,
         "get_device_capability": (facts.major, facts.minor),
         "get_device_name": facts.name,
@@ -130,8 +138,10 @@ def install(gpu: Gpu, count: int, memory: Memory) -> None:
     }
     for name, value in said.items():
         setattr(torch.cuda, name, _saying(value))
-    for name in ("_lazy_init", "init", "set_device", "synchronize", "empty_cache", "ipc_collect", "manual_seed", "manual_seed_all", "seed", "seed_all"):
+    for name in ("_lazy_init", "init", "synchronize", "empty_cache", "ipc_collect", "manual_seed", "manual_seed_all", "seed", "seed_all"):
         setattr(torch.cuda, name, _saying(None))
+    torch.cuda.current_device, torch.cuda.set_device = torch.accelerator.current_device_index, _set_device
+    torch.cuda._exchange_device = torch.cuda._maybe_exchange_device = _exchange_device
     torch.cuda.current_stream = lambda *_, **__: _streams[-1] if _streams else _default_stream
     torch.cuda.stream = lambda stream: stream if stream is not None else contextlib.nullcontext()
     torch.cuda.Stream, torch.cuda.Event, torch.Event = Stream, Event, Event
@@ -141,6 +151,21 @@ def install(gpu: Gpu, count: int, memory: Memory) -> None:
     _answer_memory(memory)
     torch.cuda.amp.common.amp_definitely_not_available = _saying(False)
     torch.accelerator.is_available = _saying(True)
+
+
+def _set_device(device: Any) -> None:
+    if isinstance(device, int):
+        torch.accelerator.set_device_index(device)
+    elif torch.device(device).index is not None:
+        torch.accelerator.set_device_index(torch.device(device).index)
+
+
+def _exchange_device(index: int) -> int:
+    """What `with torch.cuda.device(index)` does at its ends; a negative number is no device."""
+    before = int(torch.accelerator.current_device_index())
+    if index >= 0:
+        torch.accelerator.set_device_index(index)
+    return before
 
 
 def _answer_memory(memory: Memory) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,6 +15,7 @@ import msgspec
 
 from everybyte.basics.errors import EverybyteError
 from everybyte.basics.tracing import TRACING
+from everybyte.rules.communicators import Communicator
 from everybyte.trace.asked import Asked, BirthRow, Failed, Traced
 from everybyte.trace.clock import Clock
 
@@ -37,9 +38,10 @@ def main() -> int:
 def trace(asked: Asked, ear: BinaryIO | None = None) -> Traced | Failed:
     """Runs the target under fake tensors. Raises EverybyteError where it cannot even start; Failed is a fault of the program."""
     if asked.device == "cuda":
+        from everybyte.trace.launch import gpus_of_node
         from everybyte.trace.shim import load
 
-        load(max(asked.world, 1))
+        load(gpus_of_node(asked.world))
     from everybyte.trace import faults
     from everybyte.trace.program import program_of
 
@@ -65,10 +67,31 @@ def _run(asked: Asked, run: Callable[[Clock], None], ear: BinaryIO | None) -> Tr
         recorder = Recorder(asked.device, current_stream_id, Hidden(_gpu(asked)) if asked.device == "cuda" else lambda *_: ())
         _install(asked, recorder)
         clock = Clock(recorder, asked.steps, ear)
-        with real_branches(asked.device), recorder, Watch(recorder).modules():
+        with real_branches(asked.device), _ranks(asked, recorder) as communicators, recorder, Watch(recorder).modules():
             run(clock)
+            groups = communicators()
     births = tuple(_row(birth) for birth in recorder.births)
-    return Traced(births=births, events=tuple(recorder.events), marks=clock.all_marks(), operations=recorder.operations, seconds=time.monotonic() - started)
+    return Traced(
+        births=births, events=tuple(recorder.events), marks=clock.all_marks(), operations=recorder.operations, seconds=time.monotonic() - started,
+        groups=groups,
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _ranks(asked: Asked, recorder: Any) -> Iterator[Callable[[], tuple[Communicator, ...]]]:
+    """While entered, the program is one rank of many; afterwards, which communicators it has used."""
+    if asked.world == 1:
+        yield lambda: ()
+        return
+    from everybyte.trace.device import watched_streams
+    from everybyte.trace.distributed import Groups, process_groups
+    from everybyte.trace.parallel import parallel_wrappers
+
+    groups = Groups(asked.rank, asked.world)
+    recorder.collective = groups.answer
+    # what another stream uses is taken to be done when it is freed, as on a GPU that keeps up with the program
+    with process_groups(asked.rank, asked.world), parallel_wrappers(), watched_streams(lambda *_: None):
+        yield groups.communicators
 
 
 def _install(asked: Asked, recorder: Any) -> None:
@@ -76,9 +99,10 @@ def _install(asked: Asked, recorder: Any) -> None:
         return
     from everybyte.trace import attention
     from everybyte.trace.device import Memory, install
+    from everybyte.trace.launch import gpus_of_node
 
     gpu = _gpu(asked)
-    install(gpu, max(asked.world, 1), Memory(lambda: recorder.current, lambda: recorder.peak, recorder.forget_peak))
+    install(gpu, gpus_of_node(asked.world), Memory(lambda: recorder.current, lambda: recorder.peak, recorder.forget_peak))
     attention.install(gpu.compute_capability)
 
 

@@ -1,0 +1,31 @@
+"""Replaces attributes of modules and classes for a while."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+
+@contextlib.contextmanager
+def replaced(owner: Any, **values: Any) -> Iterator[None]:
+    """While entered, the attributes of a module or class are these."""
+    before = {name: vars(owner)[name] for name in values}
+    for name, value in values.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
+
+
+@contextlib.contextmanager
+def replaced_everywhere(package: str, name: str, value: Any) -> Iterator[None]:
+    """While entered, a function of a package is another one, also in modules of it that have imported it by its name."""
+    modules = [module for path, module in sys.modules.items() if path.startswith(package) and name in vars(module)]
+    with contextlib.ExitStack() as stack:
+        for module in modules:
+            stack.enter_context(replaced(module, **{name: value}))
+        yield
