@@ -60,6 +60,8 @@ class BirthRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     born: int
     died: int | None
     died_in: str
+    given: str = ""
+    again: bool = False
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):

@@ -64,9 +64,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
             return "optimizer"
         return "backward" if torch._C._current_graph_task_id() != -1 else "forward"
 
-    def outermost(self) -> bool:
-        """Whether no module is running inside another one."""
-        return all("." not in name for name in self._modules.parents)
+    def _again(self) -> bool:
+        """Whether backward runs a forward pass again: it builds a graph, which backward itself does not."""
+        return self.phase() == "backward" and torch.is_grad_enabled()
+
+    def births_of(self, tensor: torch.Tensor) -> list[Birth]:
+        """The living births of a tensor's storages."""
+        found = (self._alive.get(storage._cdata) for storage in storages_of(tensor))
+        return [birth for birth in found if birth is not None]
 
     def __enter__(self) -> Self:
         self._fake_mode = active_fake_mode()
@@ -124,7 +129,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
     def _bear(self, storage: torch.UntypedStorage, tensor: torch.Tensor, operation: str) -> Birth:
         birth = Birth(
             id=len(self.births) + 1, nbytes=storage.nbytes(), operation=operation, module=self._module(), phase=self.phase(), dtype=str(tensor.dtype)[6:],
-            shape=tuple(tensor.shape), stream=self.stream(), line=line_of_program(), born=len(self.events),
+            shape=tuple(tensor.shape), stream=self.stream(), line=line_of_program(), born=len(self.events), again=self._again(),
         )  # fmt: skip
         key = storage._cdata
         birth.alive = weakref.ref(storage, lambda _: self._die(key))
