@@ -18,7 +18,7 @@ from everybyte.cli.progress import Progress
 @click.option("--optimizer", metavar="NAME", help="Of a target that returns a module: an optimizer of torch.optim that steps, such as adamw.")
 @click.option("--alloc-conf", metavar="CONF", help="PYTORCH_CUDA_ALLOC_CONF, such as expandable_segments:True.")
 @click.option("--timeout", type=click.FloatRange(min=1), metavar="S", help="Ends the trace after so many seconds.")
-@click.option("--export", metavar="FILE", help="Also the trace as a file: .html (the course of the program, opens offline), .json, .png or .svg (its picture).")
+@click.option("--export", metavar="FILE", help="Also the trace as a file: .html (opens offline), .pickle (for torch's memory viewer), .json, .png, .svg.")
 @click.option("--explain", is_flag=True, help="Also the whole ledger.")
 @unit
 @as_json
@@ -57,17 +57,18 @@ def command(
     from everybyte.trace.run import run
 
     asked = Asked(target=target, arguments=arguments, inputs=inputs, optimizer=optimizer, gpu=gpu, steps=steps)
+    settings = read_alloc_conf(alloc_conf or "", "--alloc-conf")
     with Progress("tracing") as progress:
 
         def tell(far: Far) -> None:
             progress.words = f"step {far.step} of {far.steps}, {far.phase} {far.module}".rstrip() if far.step else "building"
 
         traced = run(asked, tell, timeout)
-    answer = answer_of(traced, asked, read_alloc_conf(alloc_conf or "", "--alloc-conf"))
+    answer = answer_of(traced, asked, settings)
     if export is not None:
         from everybyte.report.trace_file import write_trace
 
-        write_trace(traced, answer, export)
+        write_trace(traced, answer, export, settings)
     if as_json:
         from everybyte.report.as_json import answer_object, line
 
