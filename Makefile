@@ -6,7 +6,7 @@ EXAMPLES := $(wildcard examples/*.yaml)
 # An editable install has no bytecode yet: with it the first start is as quick as later ones.
 COMPILE := $(BIN)/python -m compileall -q src || true
 
-.PHONY: help demo ui test test-long lint oracle-llamacpp oracle-vllm oracles bench bench-peers bench-web docs docs-site clean
+.PHONY: help demo ui test test-long lint oracle-llamacpp oracle-vllm oracle-allocator oracles bench bench-peers bench-web docs docs-site clean
 .DEFAULT_GOAL := help
 
 help:  ## shows the targets
@@ -70,7 +70,16 @@ oracle-vllm: $(VENV)/.dev  ## records anew how vLLM's own code lays out the cach
 	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton  # builds for CUDA, which do not load beside torch for CPUs
 	VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python tests/oracle/record_vllm.py tests/oracle/data/vllm_pages.json
 
-oracles: oracle-llamacpp oracle-vllm  ## for a nightly run: records both engines anew; then `make test` says what they changed
+# The build of PyTorch for CUDA, on a device made of counters (fake_cuda.c): each script is a process of its own, together some minutes.
+ALLOCATOR := .oracle-allocator
+TORCH_CUDA_BUILD ?= 2.14.1
+
+oracle-allocator:  ## records anew what PyTorch's compiled CUDA allocator does with random requests (tests/oracle/data/allocator.jsonl)
+	$(PYTHON) -m venv $(ALLOCATOR)
+	$(ALLOCATOR)/bin/python -m pip install --quiet torch==$(TORCH_CUDA_BUILD)
+	$(ALLOCATOR)/bin/python tests/oracle/record_allocator.py $(ALLOCATOR)
+
+oracles: oracle-llamacpp oracle-vllm oracle-allocator  ## for a nightly run: records all three anew; then `make test` says what they changed
 
 bench: $(VENV)/.dev  ## speed, as ratios to a bare interpreter; layouts of one model in milliseconds
 	$(BIN)/python benchmarks/bench_speed.py
@@ -90,4 +99,4 @@ docs-site: $(VENV)/.dev  ## builds the documentation's site into site/, and stop
 	$(BIN)/python -m zensical build --strict
 
 clean:  ## removes the environment and all caches
-	rm -rf $(VENV) site .cache $(LLAMACPP) benchmarks/.venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) site .cache $(LLAMACPP) $(ALLOCATOR) benchmarks/.venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

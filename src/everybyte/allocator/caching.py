@@ -115,8 +115,8 @@ class CachingAllocator(Heap):
         """Waits for all streams, then gives back what holds no living block."""
         self.finish()
         for pools in self._pools:
-            for pool in pools.values():
-                self._give_back(pool)
+            for stream in sorted(pools):
+                self._give_back(pools[stream])
 
     def _complete(self, key: int, held: Held) -> None:
         address, size, nbytes, pool = held
@@ -214,7 +214,7 @@ class CachingAllocator(Heap):
         too_much = self.reserved - int(self.settings.collect_above * self.allowed)
         old = {
             start: (pool, self._searches - self._ages[start])
-            for pool in self._pools[False].values() for entry in pool.free
+            for _, pool in sorted(self._pools[False].items()) for entry in pool.free
             if self._segments.get(start := entry & ADDRESS_MASK) == entry >> ADDRESS_BITS
         }  # fmt: skip
         while too_much > 0 and old:

@@ -28,21 +28,31 @@ def finished(stream: int) -> Event:
     return -1 - stream, 0
 
 
+def simulator(settings: AllocatorSettings = DEFAULT, capacity: int = 0, *, total: int = 0, log: list[Action] | None = None) -> CachingAllocator:
+    """An allocator with these settings that holds nothing yet."""
+    kind = ExpandableSegments if settings.expandable_segments else CachingAllocator
+    return kind(settings, capacity, total=total, log=log)
+
+
+def serve(allocator: CachingAllocator, key: int, nbytes: int) -> None:
+    """Serves one event."""
+    if nbytes > 0:
+        allocator.malloc(key, nbytes)
+    elif nbytes < 0:
+        allocator.use(key, -1 - nbytes)
+    elif key > 0:
+        allocator.free(key)
+    elif key < 0:
+        allocator.finish(-1 - key)
+    else:
+        allocator.empty_cache()
+
+
 def replay(
     events: Iterable[Event], settings: AllocatorSettings = DEFAULT, capacity: int = 0, *, total: int = 0, log: list[Action] | None = None
 ) -> CachingAllocator:
     """The allocator after the events. Raises OutOfMemory at the event that a device of `capacity` cannot serve."""
-    allocator = (ExpandableSegments if settings.expandable_segments else CachingAllocator)(settings, capacity, total=total, log=log)
-    malloc, free = allocator.malloc, allocator.free
+    allocator = simulator(settings, capacity, total=total, log=log)
     for allocator.event, (key, nbytes) in enumerate(events):
-        if nbytes > 0:
-            malloc(key, nbytes)
-        elif nbytes < 0:
-            allocator.use(key, -1 - nbytes)
-        elif key > 0:
-            free(key)
-        elif key < 0:
-            allocator.finish(-1 - key)
-        else:
-            allocator.empty_cache()
+        serve(allocator, key, nbytes)
     return allocator

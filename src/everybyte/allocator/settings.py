@@ -26,7 +26,7 @@ class AllocatorSettings(Record, frozen=True):
     max_split_bytes: int = 0
     """Blocks of this size or more are handed out whole and never split; 0: no such size."""
     max_rounding_bytes: int = SEGMENT
-    """How much larger than a request such a whole block may be, less one byte."""
+    """How much larger than a request such a whole block may be, less one byte; where it is not stated, a large segment."""
     roundup_divisions: tuple[int, ...] = ()
     """Steps between two powers of two to which sizes are rounded, for sizes from 1 MiB (and below), 2 MiB, 4 MiB, ... on; empty: none."""
     collect_above: float = 0.0
@@ -56,7 +56,7 @@ def read_alloc_conf(text: str, key: str = "env.alloc_conf", *, expandable: bool 
         size = found.get(MODELLED[name][0], least)
         if size < least:
             raise BadInput(f"{key}: {name}", f"{size // MiB} is less than {least // MiB}, the size of a large segment")
-    return AllocatorSettings(**{"expandable_segments": expandable} | found)
+    return AllocatorSettings(**{"expandable_segments": expandable, "max_rounding_bytes": least} | found)
 
 
 def _options(text: str, key: str) -> list[tuple[str, str]]:
