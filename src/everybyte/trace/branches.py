@@ -21,6 +21,7 @@ def real_branches(device: str) -> Iterator[None]:
         stack.enter_context(_optimizers())
         stack.enter_context(_moved_modules())
         stack.enter_context(_masks())
+        stack.enter_context(_samples())
         if device == "cuda":
             stack.enter_context(_fused_norms())
         yield
@@ -74,6 +75,19 @@ def _moved_modules() -> Iterator[None]:
         yield
     finally:
         torch.nn.Module._apply = before
+
+
+@contextlib.contextmanager
+def _samples() -> Iterator[None]:
+    """torch/nn/init.py (_no_grad_trunc_normal_) samples until all values lie within the bounds, which fake ones never say."""
+    from torch.nn import init
+
+    before = init._no_grad_trunc_normal_
+    init._no_grad_trunc_normal_ = lambda tensor, *args, **kwargs: tensor if isinstance(tensor, FakeTensor) else before(tensor, *args, **kwargs)
+    try:
+        yield
+    finally:
+        init._no_grad_trunc_normal_ = before
 
 
 UNMASKED = ("_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa")

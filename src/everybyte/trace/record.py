@@ -10,10 +10,11 @@ import torch
 from torch._guards import active_fake_mode
 from torch.distributed._tools.mod_tracker import ModTracker
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
 from everybyte.trace.birth import Birth, line_of_program
+from everybyte.trace.numbers import stays_real
 
 aten = torch.ops.aten
 WRAPPERS = ("DTensor", "AsyncCollectiveTensor")
@@ -101,6 +102,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
             return NotImplemented
         if active_fake_mode() is not self._fake_mode:
             return func(*args, **kwargs)  # sharding propagation of DTensor: tensors that never are in memory
+        if self.device != "cpu" and stays_real(func, args, kwargs):
+            with _disable_current_modes():
+                return func(*args, **kwargs)
         self.operations += 1
         if self._is_accumulation(func, args, kwargs):
             return aten.add_.Tensor(args[0], args[1])
