@@ -16,6 +16,9 @@ from everybyte.cli.progress import Progress
 @click.option("--steps", default=2, show_default=True, type=click.IntRange(1, 100), help="Steps to run; an optimizer's states exist from the second one on.")
 @click.option("--input", "inputs", multiple=True, metavar="SHAPE", help="Of a target that returns a module: 32,3,224,224 or 8,2048:int64; once an input.")
 @click.option("--optimizer", metavar="NAME", help="Of a target that returns a module: an optimizer of torch.optim that steps, such as adamw.")
+@click.option("--world", type=click.IntRange(1, 1_000_000), metavar="N", help="Ranks of the program's process group; torchrun's variables are set for it.")
+@click.option("--ranks", metavar="LIST", help="Which of them run, one after another, such as 0,3,last; the one that needs most decides.  [default: 0]")
+@click.option("--mesh", metavar="AXES", help="Axes of the ranks, the outermost first: pp=2,dp=4,tp=2. Gives --world, and runs one rank of each stage of pp.")
 @click.option("--alloc-conf", metavar="CONF", help="PYTORCH_CUDA_ALLOC_CONF, such as expandable_segments:True.")
 @click.option("--timeout", type=click.FloatRange(min=1), metavar="S", help="Ends the trace after so many seconds.")
 @click.option("--export", metavar="FILE", help="Also the trace as a file: .html (opens offline), .pickle (for torch's memory viewer), .json, .png, .svg.")
@@ -29,6 +32,9 @@ def command(
     steps: int,
     inputs: tuple[str, ...],
     optimizer: str | None,
+    world: int | None,
+    ranks: str | None,
+    mesh: str | None,
     alloc_conf: str | None,
     timeout: float | None,
     export: str | None,
@@ -47,28 +53,32 @@ def command(
     everybyte trace train.py --gpu rtx-4090 -- --batch-size 8
     everybyte trace mypackage.experiment:build --gpu a100-80gb --steps 3
     everybyte trace torchvision.models:resnet50 --input 32,3,224,224 --optimizer sgd
+    everybyte trace train_fsdp.py --world 64 --ranks 0,last
     everybyte trace train.py:build --export course.html
     everybyte trace train.py:build --alloc-conf expandable_segments:True --explain
     """  # noqa: D301  # \\b is click's mark for lines that stay as they are
     from everybyte.allocator.settings import read_alloc_conf
-    from everybyte.trace.answer import answer_of
+    from everybyte.trace.answer import answer_of_ranks
     from everybyte.trace.asked import Asked
     from everybyte.trace.asked import Progress as Far
-    from everybyte.trace.run import run
+    from everybyte.trace.launch import mesh_of, ranks_of, world_of
+    from everybyte.trace.run import run_ranks
 
-    asked = Asked(target=target, arguments=arguments, inputs=inputs, optimizer=optimizer, gpu=gpu, steps=steps)
+    axes = mesh_of(mesh) if mesh else {}
+    size = world_of(world, axes)
+    asked = Asked(target=target, arguments=arguments, inputs=inputs, optimizer=optimizer, gpu=gpu, steps=steps, world=size)
     settings = read_alloc_conf(alloc_conf or "", "--alloc-conf")
     with Progress("tracing") as progress:
 
         def tell(far: Far) -> None:
             progress.words = f"step {far.step} of {far.steps}, {far.phase} {far.module}".rstrip() if far.step else "building"
 
-        traced = run(asked, tell, timeout)
-    answer = answer_of(traced, asked, settings)
+        traced = run_ranks(asked, ranks_of(ranks, size, axes), tell, timeout)
+    answer = answer_of_ranks(traced, settings)
     if export is not None:
         from everybyte.report.trace_file import write_trace
 
-        write_trace(traced, answer, export, settings)
+        write_trace(traced[0][1], answer, export, settings)
     if as_json:
         from everybyte.report.as_json import answer_object, line
 

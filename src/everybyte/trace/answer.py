@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -13,6 +14,7 @@ from everybyte.basics.errors import BadInput
 from everybyte.catalog.gpus import Gpu, find_gpu
 from everybyte.ledger.answer import Answer, HardwareFacts, ModelFacts, RankAnswer
 from everybyte.ledger.build import Line, build
+from everybyte.rules.nccl import Wires, nccl_lines
 from everybyte.rules.overhead import context_line, workspace_line
 from everybyte.trace.asked import Asked, Traced
 from everybyte.trace.ledger import ledger_of
@@ -25,32 +27,59 @@ MULTIPLIES = ("aten.mm.", "aten.addmm.", "aten.bmm.", "aten.baddbmm.", "aten._sc
 
 def answer_of(traced: Traced, asked: Asked, settings: AllocatorSettings = DEFAULT) -> Answer:
     """Figures and rows of the last step of a trace. Raises BadInput where nothing was on the GPU."""
+    return answer_of_ranks(((asked, traced),), settings)
+
+
+def answer_of_ranks(runs: Sequence[tuple[Asked, Traced]], settings: AllocatorSettings = DEFAULT) -> Answer:
+    """The answer of a program of which one rank was traced or several. The one that needs most decides whether it fits; one alone stands for all.
+    Raises BadInput where nothing was on the GPU of a rank."""
+    asked, traced = runs[0]
     gpu = find_gpu(asked.gpu, "--gpu")
-    timeline = Timeline(traced)
+    stands_for = asked.world if len(runs) == 1 else 1
+    ranks = tuple(_rank(seen, one, gpu, settings, stands_for) for one, seen in runs)
+    worst = max(ranks, key=lambda rank: rank.figures["peak.device"])
+    headroom = gpu.capacity - worst.figures["peak.device"]
+    return Answer(
+        name=asked.target, job=_job(asked), settings=(), model=_model(traced, asked), hardware=HardwareFacts(gpu=gpu.name, capacity=gpu.capacity),
+        fits=headroom >= 0, headroom=headroom, figures=worst.figures, range={}, ranks=ranks, host={}, assumptions=(*traced.notes, *_alike(runs)), warnings=(),
+    )  # fmt: skip
+
+
+def _rank(traced: Traced, asked: Asked, gpu: Gpu, settings: AllocatorSettings, stands_for: int) -> RankAnswer:
     if not traced.births:
         raise BadInput("target", f"{asked.target} puts nothing on the GPU: build the model on device 'cuda', or move it there")
     workspace = _workspace(traced, gpu)
-    outside = context_line(gpu.compute_capability)
-    ledger = ledger_of(timeline, workspace)
+    outside = (context_line(gpu.compute_capability), *nccl_lines(traced.groups, _wires(gpu)))
+    beside = sum(line.bytes for line in outside)
+    ledger = ledger_of(Timeline(traced), workspace)
     phases = ledger.phases()
     peak = max(phases, key=lambda phase: phase.allocated)
-    room = max(gpu.capacity - outside.bytes, 0)
+    room = max(gpu.capacity - beside, 0)
     reserved = max(peak_reserved(script(traced, workspace), settings, room, total=gpu.capacity).peak, peak.allocated)
     figures = {
         "peak.allocated": peak.allocated,
         "peak.reserved": reserved,
-        "peak.device": reserved + outside.bytes,
+        "peak.device": reserved + beside,
         "static.allocated": next(phase.allocated for phase in phases if phase.name == "between_steps"),
     }
-    rank = RankAnswer(
-        label=f"rank {asked.rank}", gpus=asked.world, stage=0, figures=figures, peak_phase=peak.name, phases=phases,
-        ledger=(*ledger.entries, *build({phase.name: (outside,) for phase in phases}).entries),
+    return RankAnswer(
+        label=f"rank {asked.rank}", gpus=stands_for, stage=0, figures=figures, peak_phase=peak.name, phases=phases,
+        ledger=(*ledger.entries, *build({phase.name: outside for phase in phases}).entries),
     )  # fmt: skip
-    headroom = gpu.capacity - figures["peak.device"]
-    return Answer(
-        name=asked.target, job=_job(asked), settings=(), model=_model(traced, asked), hardware=HardwareFacts(gpu=gpu.name, capacity=gpu.capacity),
-        fits=headroom >= 0, headroom=headroom, figures=figures, range={}, ranks=(rank,), host={}, assumptions=traced.notes, warnings=(),
-    )  # fmt: skip
+
+
+def _alike(runs: Sequence[tuple[Asked, Traced]]) -> tuple[str, ...]:
+    """What one rank is taken to stand for."""
+    asked, _ = runs[0]
+    if asked.world == 1:
+        return ()
+    others = "the others are not looked at" if len(runs) > 1 else "the others are taken to be alike"
+    return (f"of {asked.world} ranks {', '.join(str(one.rank) for one, _ in runs)} ran; {others} (--ranks)",)
+
+
+def _wires(gpu: Gpu) -> Wires:
+    """What NCCL's buffers depend on: the links of the GPU, and the NCCL of the torch that runs."""
+    return Wires(int(gpu.compute_capability.partition(".")[0]), (gpu.interconnect_gb_s or 0) > 0)
 
 
 def script(traced: Traced, workspace: tuple[Line, ...] = ()) -> list[Event]:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
+
+from everybyte.basics.errors import BadInput
 from everybyte.rules.mesh import NODE
+
+PIPELINE = "pp"
+LAST = "last"
 
 
 def gpus_of_node(world: int) -> int:
@@ -18,3 +24,40 @@ def environment(rank: int, world: int) -> dict[str, str]:
         "GROUP_WORLD_SIZE": -(-world // local), "MASTER_ADDR": "localhost", "MASTER_PORT": 29500,
     }  # fmt: skip
     return {name: str(value) for name, value in said.items()}
+
+
+def mesh_of(text: str) -> dict[str, int]:
+    """`pp=2,dp=4,tp=2`: the axes of a mesh and their sizes, the outermost first."""
+    found: dict[str, int] = {}
+    for part in text.split(","):
+        name, equals, size = part.strip().partition("=")
+        if not equals or not name or not size.isdecimal() or int(size) < 1 or name in found:
+            raise BadInput("--mesh", f"{text!r} is not of the form dp=4,tp=2")
+        found[name] = int(size)
+    return found
+
+
+def world_of(world: int | None, mesh: dict[str, int]) -> int:
+    """How many ranks there are: as many as the mesh has places."""
+    places = prod(mesh.values())
+    if world is not None and mesh and world != places:
+        raise BadInput("--world", f"{world} ranks do not fill a mesh of {' x '.join(map(str, mesh.values()))} = {places}")
+    return world if world is not None else places
+
+
+def ranks_of(text: str | None, world: int, mesh: dict[str, int]) -> tuple[int, ...]:
+    """The ranks to trace: those that are named (`0,3,last`), else the first of each stage of the mesh's pipeline."""
+    if text is None:
+        stages = mesh.get(PIPELINE, 1)
+        inside = prod(list(mesh.values())[list(mesh).index(PIPELINE) + 1 :]) if stages > 1 else 1
+        return tuple(stage * inside for stage in range(stages))
+    found = []
+    for part in text.split(","):
+        name = part.strip()
+        if name != LAST and not name.isdecimal():
+            raise BadInput("--ranks", f"{name!r} is no number of a rank; 0,3,last names three")
+        rank = world - 1 if name == LAST else int(name)
+        if rank >= world:
+            raise BadInput("--ranks", f"there is no rank {rank} of {world}: they are counted from 0 (--world)")
+        found.append(rank)
+    return tuple(dict.fromkeys(found))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -49,6 +49,12 @@ def run(asked: Asked, told: Told | None = None, timeout: float | None = None) ->
         finally:
             _end(process)
             listener.join()  # the pipe has ended with the process
+
+
+def run_ranks(asked: Asked, ranks: Sequence[int], told: Told | None = None, timeout: float | None = None) -> tuple[tuple[Asked, Traced], ...]:
+    """Runs a trace for each of the ranks, one after another: each wants a core for itself, and memory."""
+    wanted = [msgspec.structs.replace(asked, rank=rank) for rank in ranks]
+    return tuple((one, run(one, told, timeout)) for one in wanted)
 
 
 def _result(process: subprocess.Popen[bytes], result: Path, asked: Asked, timeout: float | None) -> Traced:
