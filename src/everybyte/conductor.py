@@ -72,7 +72,7 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
         assumptions=(*found.choices.assumptions, *_if_uneven(found, worst)),
         warnings=(
             *found.refusals, *found.choices.warnings, *_near_the_limit(ranks, replays), *lacks,
-            *_without_effect(allocator),
+            *_of_the_settings(allocator, replays),
             *(f"{key} is the given value, not the computed one" for key in given),
         ),
         refusals=found.refusals,
@@ -123,11 +123,15 @@ def _above_the_allowed(ranks: tuple[RankAnswer, ...], allocator: AllocatorSettin
     return (f"{part} allows {allowed / GiB:,.1f} GiB to be reserved, {needed / GiB:,.1f} GiB are needed",)
 
 
-def _without_effect(allocator: AllocatorSettings) -> tuple[str, ...]:
-    """A warning, if cached blocks are to be given back above a part of the allowed memory and no memory is said to be allowed."""
-    if not allocator.collect_above or allocator.memory_fraction < 1:
-        return ()
-    return ("garbage_collection_threshold has no effect without per_process_memory_fraction below 1",)
+def _of_the_settings(allocator: AllocatorSettings, replays: list[Reserved]) -> list[str]:
+    """Where a setting of the allocator does nothing, or changes what torch calls allocated."""
+    found = []
+    if allocator.collect_above and allocator.memory_fraction == 1:
+        found.append("garbage_collection_threshold has no effect without per_process_memory_fraction below 1")
+    blocks = max(reserved.blocks for reserved in replays)
+    if blocks:
+        found.append(f"peak.allocated is what is asked for; torch.cuda.max_memory_allocated() counts the blocks of these settings, {blocks / GiB:,.1f} GiB")
+    return found
 
 
 def _lacks_host_memory(job: Job, figures: dict[str, int]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from everybyte.allocator.reserved import peak_reserved
+from everybyte.allocator.reserved import Reserved, peak_reserved
 from everybyte.basics.units import MiB
 from everybyte.conductor import _device
 from everybyte.engines.registry import account
@@ -79,6 +79,6 @@ def test_near_the_limit_free_memory_of_other_streams_is_given_back() -> None:
     """On a device of 150 MiB the same events are served, as no more than 100 MiB ever live; what cannot be served says how much is missing."""
     size = 100 * MiB
     rows = [(1, size), (1, 0), ((1 << STREAM_BITS) + 2, size), ((1 << STREAM_BITS) + 2, 0)]
-    assert peak_reserved(rows, capacity=250 * MiB) == (2 * size, 0)
-    assert peak_reserved(rows, capacity=150 * MiB) == (size, 1)
-    assert peak_reserved([(1, size), ((1 << STREAM_BITS) + 2, size)], capacity=150 * MiB) == (2 * size, 0)
+    assert peak_reserved(rows, capacity=250 * MiB) == Reserved(2 * size)
+    assert peak_reserved(rows, capacity=150 * MiB) == Reserved(size, retries=1)
+    assert peak_reserved([(1, size), ((1 << STREAM_BITS) + 2, size)], capacity=150 * MiB) == Reserved(2 * size)

@@ -19,6 +19,8 @@ class Reserved(NamedTuple):
 
     peak: int
     retries: int = 0
+    blocks: int = 0
+    """The peak of the blocks in use where the settings make them larger than what was asked for; 0: they do not."""
 
 
 def peak_reserved(script: Iterable[Event], settings: AllocatorSettings = DEFAULT, capacity: int = 0, *, total: int = 0) -> Reserved:
@@ -30,30 +32,30 @@ def peak_reserved(script: Iterable[Event], settings: AllocatorSettings = DEFAULT
     much is missing.
     """
     events = list(script)
-    needed = _endless(events, settings)
+    needed, blocks = _endless(events, settings)
     allowed = settings.allowed_bytes(total or capacity) or ENDLESS
     limit = min(capacity or ENDLESS, allowed)
     collects = settings.collect_above > 0 and allowed < ENDLESS
     if (needed <= limit and not collects) or peak_living(events) > limit:
-        return Reserved(needed)
+        return Reserved(needed, blocks=blocks)
     try:
         # near the limit every MiB counts, and all pools are given back together: all events are replayed
         served = replay(events, settings, capacity, total=total)
     except OutOfMemory:
-        return Reserved(needed)
-    return Reserved(served.peak_reserved, served.retries)
+        return Reserved(needed, blocks=blocks)
+    return Reserved(served.peak_reserved, served.retries, served.peak_allocated if blocks else 0)
 
 
-def _endless(events: list[Event], settings: AllocatorSettings) -> int:
-    """The peak on a device without end."""
-    plain = settings in (DEFAULT, EXPANDABLE) and not (settings.expandable_segments and EMPTY_CACHE in events)
-    if not plain:
-        return replay(events, settings).peak_reserved
+def _endless(events: list[Event], settings: AllocatorSettings) -> tuple[int, int]:
+    """The peaks of reserved bytes and of blocks (as in Reserved) on a device without end."""
+    if settings not in (DEFAULT, EXPANDABLE) or (settings.expandable_segments and EMPTY_CACHE in events):
+        served = replay(events, settings)
+        return served.peak_reserved, served.peak_allocated if settings.roundup_divisions or settings.max_split_bytes else 0
     needed = 0
     for rows in _by_stream(events):
         large, small = apart(rows)
         needed += large_peak(large, expandable=settings.expandable_segments) + small
-    return needed
+    return needed, 0
 
 
 def peak_living(events: Iterable[Event]) -> int:
