@@ -23,7 +23,7 @@ def real_branches(device: str) -> Iterator[None]:
         stack.enter_context(_masks())
         stack.enter_context(_samples())
         if device == "cuda":
-            stack.enter_context(_fused_norms())
+            stack.enter_context(_kernels())
         yield
 
 
@@ -118,15 +118,20 @@ def _without_padding(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def _fused_norms() -> Iterator[None]:
-    """aten::_fused_rms_norm has no function for CUDA in a CPU build, so that its composition of many tensors would run instead of one kernel."""
+def _kernels() -> Iterator[None]:
+    """Operations that have a kernel on CUDA and a composition of others elsewhere (native_functions.yaml: CompositeImplicitAutograd beside CUDA). A CPU build
+    has no function for CUDA, so that the composition with its many tensors would run."""
     library = torch.library.Library("aten", "IMPL")
 
     def rms_norm(x: torch.Tensor, shape: list[int], weight: torch.Tensor | None, eps: float | None) -> tuple[torch.Tensor, torch.Tensor]:
         rest = (*x.shape[: x.dim() - len(shape)], *(1 for _ in shape))
         return torch.empty_like(x), torch.empty(rest, dtype=torch.float32, device=x.device)
 
+    def silu_backward(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x)
+
     library.impl("_fused_rms_norm", rms_norm, "CUDA")
+    library.impl("silu_backward", silu_backward, "CUDA")
     try:
         yield
     finally:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from everybyte.ledger.build import Line, Text, build
 from everybyte.ledger.entry import Category, Phase
 from everybyte.ledger.ledger import Ledger
 from everybyte.trace.asked import BirthRow
-from everybyte.trace.places import BLOCK, Place, is_adapter, runs
+from everybyte.trace.places import BLOCK, Place, is_adapter, place_of, runs
 from everybyte.trace.timeline import HEAD, Timeline
 
 STATIC: dict[Category, str] = {"parameter": "weights", "optimizer_state": "optimizer", "gradient": "gradients"}
 """How ids begin of what belongs to a parameter."""
+WORKING = "working"
+"""How ids begin of what the piece of the network has that runs; the others are told by runs of layers."""
 PASSES: tuple[Phase, ...] = ("forward", "loss", "backward")
 SOURCE = "traced: the program ran on fake tensors"
 MOST_SHAPES = 3
@@ -43,21 +46,22 @@ class _Row(NamedTuple):
 
 def ledger_of(timeline: Timeline, always: tuple[Line, ...] = ()) -> Ledger:
     """The rows at the highest instant of each phase of the last step. `always` are rows that live in every phase and that no event shows."""
-    return build({phase: [*_lines(timeline, phase, position), *always] for phase, (_, position) in timeline.peaks.items()})
+    places = {timeline.place(birth) for birth in timeline.births.values()}
+    written = runs(places | {place.whole for place in places})
+    return build({phase: [*_lines(timeline, phase, position, written), *always] for phase, (_, position) in timeline.peaks.items()})
 
 
-def _lines(timeline: Timeline, phase: Phase, position: int) -> list[Line]:
+def _lines(timeline: Timeline, phase: Phase, position: int, written: Mapping[Place, str]) -> list[Line]:
     living = timeline.living(position)
     instant = _Instant(timeline, phase, position)
-    births = [timeline.births[number] for number in living]
-    names = [instant.named(birth) for birth in births]
-    written = {group: runs(name.place for name in names if name.group == group) for group in {name.group for name in names}}
     rows: dict[tuple[str, Category], _Row] = {}
-    for birth, (group, place, category) in zip(births, names, strict=True):
-        key = (f"{group}/{written[group][place]}", category)
+    for number, nbytes in living.items():
+        birth = timeline.births[number]
+        group, place, category = instant.named(birth)
+        key = (f"{group}/{place if group == WORKING else written.get(place, place)}", category)
         row = rows.setdefault(key, _Row([], 0))
         row.births.append(birth)
-        rows[key] = row._replace(bytes=row.bytes + living[birth.id])
+        rows[key] = row._replace(bytes=row.bytes + nbytes)
     return [Line(id=name, category=category, bytes=row.bytes, text=row.text, source=SOURCE) for (name, category), row in rows.items()]
 
 
@@ -66,10 +70,7 @@ class _Instant:
 
     def __init__(self, timeline: Timeline, phase: Phase, position: int) -> None:
         self.timeline, self.phase = timeline, phase
-        self.running: Place | None = None
-        self.before = ""
-        if phase in PASSES:
-            self.running, self.before = timeline.running(position)
+        self.running = timeline.running(position) if phase in PASSES else None
         self.began = timeline.backward_before(position)
         self.done = timeline.gone_back(position) if phase in PASSES else frozenset()
         """Pieces whose backward is done."""
@@ -93,19 +94,20 @@ class _Instant:
         if self.running is None or birth.born < self.began:
             return Named("gradients", place, "gradient")
         if place.piece == self.running.piece:
-            return Named("working", place, "gradient")
+            return Named(WORKING, place, "gradient")
         return Named("gradients", place.whole, "gradient")
 
     def _passing(self, birth: BirthRow, place: Place, category: Category) -> Named:
         """What forward and backward make: at work in the piece that runs, kept by those that ran before, or a gradient on its way from the one behind."""
         assert self.running is not None
         forward = birth.phase == "forward" or birth.again
-        if place.piece == self.running.piece:
-            return Named("working", place, "activation" if forward else category)
-        if not forward and place.piece == HEAD != self.before:
+        made = place_of(birth.module)
+        if self.running.piece in (place.piece, made.piece):
+            return Named(WORKING, place if place.piece == self.running.piece else made, "activation" if forward else category)
+        if not forward and place.piece == HEAD and birth.shape in self.timeline.parameter_shapes:
             return Named("gradients", place.whole, "gradient")  # of a tied table: the embedding adds to it
         if not forward:
-            return Named("working", self.running.within(BLOCK), category)
+            return Named(WORKING, self.running.within(BLOCK), category)
         if place.piece in self.done:
             return Named("lingering", place, "activation")
         return Named("autocast" if category == "temporary" else "activations", place, "activation")

@@ -18,6 +18,8 @@ PIECES = {
 }
 """Modules outside the layers that every language model has, and the piece of the network that they are."""
 EMBED_DROPOUT = frozenset({"drop", "embed_dropout", "emb_dropout"})
+OWN = frozenset({"activation_fn", "resid_attn_dropout", "resid_mlp_dropout", "resid_dropout", "dropout", "post_attention_dropout", "post_mlp_dropout"})
+"""Modules of a layer that hold no weights: what they make is the layer's own."""
 LOSS = "head/loss"
 """What the program makes outside all modules, in the outermost one, or in the head."""
 BLOCK = "block"
@@ -63,7 +65,8 @@ def place_of(module: str) -> Place:
         parts = parts[2:]
     at = next((index for index, part in enumerate(parts) if part.isdigit()), None)
     if at:
-        return Place(parts[at - 1], int(parts[at]), parts[at + 1] if len(parts) > at + 1 else BLOCK)
+        name = parts[at + 1] if len(parts) > at + 1 else BLOCK
+        return Place(parts[at - 1], int(parts[at]), BLOCK if name in OWN else name)
     if not parts:
         return Place("", None, LOSS)
     if EMBED_DROPOUT.intersection(parts):
@@ -84,7 +87,7 @@ def takes_over(module: str) -> bool:
     place = place_of(module)
     if place.number is None:
         return place.piece in ("norm", "head") and module.rpartition(".")[2] in PIECES
-    return place.name == BLOCK
+    return module.rpartition(".")[2].isdigit() and place.name == BLOCK
 
 
 def runs(places: Iterable[Place]) -> dict[Place, str]:

@@ -104,17 +104,20 @@ class Timeline:
         at = bisect_right(self._backwards, position)
         return self._backwards[at - 1] if at else 0
 
-    def running(self, position: int) -> tuple[Place, str]:
-        """Where the program is after so many events, and the piece of the network that ran before."""
-        here = place_of(self.births[self.traced.events[position - 1][0]].module)
-        pieces = (piece for piece in self._pieces(position) if piece != here.piece)
-        return here, next(pieces, "")
+    @cached_property
+    def parameter_shapes(self) -> frozenset[tuple[int, ...]]:
+        """Shapes of the parameters."""
+        return frozenset(birth.shape for birth in self.traced.births if birth.category == "parameter")
+
+    def running(self, position: int) -> Place:
+        """Where the program is after so many events."""
+        return place_of(self.births[self.traced.events[position - 1][0]].module)
 
     def gone_back(self, position: int) -> frozenset[str]:
         """The pieces of the network whose backward is done, while another one's runs."""
         if self.births[self.traced.events[position - 1][0]].phase != "backward":
             return frozenset()
-        return frozenset(self._pieces(position, self.backward_before(position))) - {self.running(position)[0].piece}
+        return frozenset(self._pieces(position, self.backward_before(position))) - {self.running(position).piece}
 
     def _pieces(self, position: int, start: int = 0) -> Iterator[str]:
         """The pieces that made something from `start` to `position`, the last first."""
