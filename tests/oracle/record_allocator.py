@@ -3,7 +3,8 @@
 fake_cuda.c answers the calls of c10/cuda/CUDACachingAllocator.cpp to the device, so that torch.empty(..., device="cuda") runs the allocator of the
 CUDA build and nothing else. `make oracle-allocator` makes the environment and calls this script.
 
-    python record_allocator.py FOLDER    writes data/allocator.jsonl beside this script; FOLDER gets the compiled fake device
+    python record_allocator.py FOLDER    writes data/allocator.jsonl and data/allocator_snapshot.pickle beside this script; FOLDER gets the compiled
+                                         fake device
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 DATA = Path(__file__).parent / "data" / "allocator.jsonl"
+SNAPSHOT = DATA.with_name("allocator_snapshot.pickle")
 MIB = 2**20
 START = 20 << 32
 STREAM_BITS = 40
@@ -81,8 +83,9 @@ class Device:
         torch.cuda.init()
         self.streams = [torch.cuda.default_stream(), torch.cuda.Stream(), torch.cuda.Stream()]
 
-    def serve(self, events: list[tuple[int, int]]) -> dict[str, Any]:
-        """The allocator's actions, its block map and its figures. What it cannot serve is left out, as a program that catches the error does."""
+    def serve(self, events: list[tuple[int, int]], file: Path | None) -> dict[str, Any]:
+        """The allocator's actions, its block map and its figures; a snapshot goes to the file. What cannot be served is left out, as a program that
+        catches the error does."""
         memory, held = self.torch.cuda.memory, {}
         memory._record_memory_history("all", context=None, stacks="python", max_entries=100_000)
         for key, nbytes in events:
@@ -100,8 +103,9 @@ class Device:
                 self.fake.fake_cuda_finish(int(self.streams[-1 - key].cuda_stream))
             elif key == 0:
                 memory.empty_cache()
-        snapshot, stats = memory._snapshot(), memory.memory_stats()
-        return self._told(snapshot, stats)
+        if file is not None:
+            memory._dump_snapshot(file)
+        return self._told(memory._snapshot(), memory.memory_stats())
 
     def _told(self, snapshot: dict[str, Any], stats: dict[str, int]) -> dict[str, Any]:
         number = {int(s.cuda_stream): i for i, s in enumerate(self.streams)}
@@ -140,7 +144,7 @@ def serve(text: str, memory: int, number: int) -> None:
     """Prints a line of JSON for a script."""
     events = script(random.Random(f"{text} {memory} {number}"))
     device = Device()
-    told = device.serve(events)
+    told = device.serve(events, SNAPSHOT if (text, memory, number) == ("", MEMORY, 1) else None)
     print(json.dumps({"torch": device.torch.__version__, "settings": text, "memory": memory, "events": events, **told}, separators=(",", ":")))
 
 

@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
-from everybyte.allocator.blocks import Action
+from everybyte.allocator.blocks import Action, Segment
 from everybyte.allocator.caching import CachingAllocator, OutOfMemory
-from everybyte.allocator.replay import serve, simulator
+from everybyte.allocator.replay import replay, serve, simulator
 from everybyte.allocator.settings import read_alloc_conf
+from everybyte.measure.snapshot import events_of, read_snapshot
 
-LINES = [json.loads(line) for line in (Path(__file__).parent / "data" / "allocator.jsonl").read_text(encoding="utf-8").splitlines()]
+DATA = Path(__file__).parent / "data"
+LINES = [json.loads(line) for line in (DATA / "allocator.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def served(run: dict[str, Any], log: list[Action]) -> CachingAllocator:
@@ -46,3 +48,20 @@ def test_recorded_scripts(run: dict[str, Any]) -> None:
         "segments"
     ]
     assert {name: getattr(allocator, name) for name in run["figures"]} == run["figures"]
+
+
+def test_a_snapshot_replayed() -> None:
+    """The history in a file that torch.cuda.memory._dump_snapshot wrote gives the file's segments, block by block."""
+    (memory,) = read_snapshot(DATA / "allocator_snapshot.pickle").values()
+    allocator = replay(events_of(memory.history))
+    first = min(entry.addr for entry in memory.history)
+    streams = {stream: number for number, stream in enumerate(dict.fromkeys([0, *(entry.stream for entry in memory.history)]))}
+    assert len(memory.segments) > 10
+    assert [(s.address, s.size, s.stream, s.small, blocks(s)) for s in allocator.segments()] == [
+        (s.address - first, s.size, streams[s.stream], s.small, blocks(s)) for s in memory.segments
+    ]
+
+
+def blocks(segment: Segment) -> list[tuple[int, int, str]]:
+    """Size, request and state of each block."""
+    return [(b.size, b.requested, b.state) for b in segment.blocks]
