@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -36,13 +36,44 @@ def measured(step: Step) -> list[int]:
     return peaks
 
 
+ALLOCATION = torch._C._profiler._EventType.Allocation
+SCRATCHY = frozenset({"aten::mkldnn_convolution", "aten::convolution_backward", "aten::mkldnn_linear"})
+"""Kernels of CPUs that reorder tensors in memory of their own, which no GPU has; what they take and give back within the operation is left out."""
+
+
 def _allocations(nodes: Any) -> list[tuple[int, int]]:
+    """(time, bytes) of each allocation, negative for frees, without the scratch of kernels that only CPUs have."""
     found = []
     for node in nodes:
-        if node.tag == torch._C._profiler._EventType.Allocation:
-            found.append((node.start_time_ns, node.extra_fields.alloc_size))
-        found += _allocations(node.children)
+        if node.name in SCRATCHY:
+            found += _without_scratch(sorted((event.start_time_ns, event.extra_fields.alloc_size, event.extra_fields.ptr) for event in _within(node)))
+        else:
+            found += _allocations(node.children)
+            if node.tag == ALLOCATION:
+                found.append((node.start_time_ns, node.extra_fields.alloc_size))
     return found
+
+
+def _without_scratch(events: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
+    """The (time, bytes, pointer) that are left when what is taken and given back again is left out; a pointer can be taken again."""
+    taken: dict[int, tuple[int, int]] = {}
+    kept: set[tuple[int, int]] = set()
+    for time, size, pointer in events:
+        if size > 0:
+            taken[pointer] = (time, size)
+        elif pointer in taken:
+            del taken[pointer]
+        else:
+            kept.add((time, size))
+    return sorted(kept | set(taken.values()))
+
+
+def _within(node: Any) -> Iterator[Any]:
+    """The allocations of an operation and of all that it calls."""
+    for child in node.children:
+        if child.tag == ALLOCATION:
+            yield child
+        yield from _within(child)
 
 
 def traced(make: Callable[[], Step]) -> list[int]:

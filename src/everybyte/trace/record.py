@@ -19,6 +19,10 @@ from everybyte.trace.numbers import stays_real
 aten = torch.ops.aten
 WRAPPERS = ("DTensor", "AsyncCollectiveTensor")
 """Tensor types that hold local tensors: the operations on those are what takes memory."""
+IN_PLACE = {aten.add.Tensor: aten.add_.Tensor, aten.index_put.default: aten.index_put_.default}
+"""What autograd's own sums are on real tensors."""
+HOLDERS = {aten.add.Tensor: 4, aten.index_put.default: 5}
+"""References to a tensor that only autograd and the operation itself hold; one more is somebody else's."""
 OUTERMOST = "Global"
 """How torch's tracker of modules calls the program outside all modules."""
 
@@ -106,8 +110,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
             with _disable_current_modes():
                 return func(*args, **kwargs)
         self.operations += 1
-        if self._is_accumulation(func, args, kwargs):
-            return aten.add_.Tensor(args[0], args[1])
+        in_place = self._in_place(func, args, kwargs)
+        if in_place is not None:
+            return in_place(*args)
         if func is torch.ops._c10d_functional.wait_tensor.default:
             return args[0]
         done = self.collective(func, args)
@@ -197,15 +202,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
         births = (self._alive.get(storage._cdata) for storage in storages_of(parameter)) if isinstance(parameter, torch.Tensor) else ()
         return next((birth.module for birth in births if birth is not None), "")
 
-    def _is_accumulation(self, func: Any, args: Any, kwargs: Any) -> bool:
-        """Whether autograd sums two gradients into a tensor that nobody else holds. On real tensors it does so in place (InputBuffer::accumulate,
-        torch/csrc/autograd/input_buffer.cpp); on fake ones it does not, and the sum would look like a new tensor."""
-        if func is not aten.add.Tensor or kwargs or len(args) != 2 or torch.is_grad_enabled() or self.phase() != "backward":
-            return False
-        left, right = args
-        if not (isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)) or left.shape != right.shape or left.dtype != right.dtype:
-            return False
-        return bool(left._use_count() <= 4 and torch._C._storage_Use_Count(left.untyped_storage()._cdata) <= 2)
+    def _in_place(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The operation that autograd runs on real tensors where it runs `func` on fake ones: it writes into a tensor that nobody else holds, when it sums two
+        gradients (InputBuffer::accumulate, torch/csrc/autograd/input_buffer.cpp) or scatters one (index_backward, FunctionsManual.cpp). None elsewhere."""
+        twin = IN_PLACE.get(func)
+        if twin is None or kwargs or torch.is_grad_enabled() or self.phase() != "backward":
+            return None
+        target = args[0]
+        if func is aten.add.Tensor and not (isinstance(args[1], torch.Tensor) and target.shape == args[1].shape and target.dtype == args[1].dtype):
+            return None
+        alone = target._use_count() <= HOLDERS[func] and torch._C._storage_Use_Count(target.untyped_storage()._cdata) <= 2
+        return twin if alone else None
 
 
 def storages_of(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
