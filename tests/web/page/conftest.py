@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ DESKTOP = {"width": 1400, "height": 1000}
 PHONE = {"width": 390, "height": 844}
 PATIENCE = 30_000
 """Milliseconds until an expected thing must be there; the machine may be busy with other tests."""
+NOT_SEARCHED = {"name": "", "error": {"path": "", "message": "this test does not look at what fits"}}
 SCREENSHOTS = Path(__file__).parents[3] / ".artefacts" / "screenshots"
 
 
@@ -58,12 +60,10 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def page(context: BrowserContext) -> Iterator[Page]:
-    """A page that fails its test when its code raises an error that nobody catches."""
-    page = context.new_page()
-    faults: list[str] = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    yield page
-    assert not faults, f"the page raised {faults}"
+    """A page that fails its test when its code raises an error that nobody catches. It is not told what fits: a search takes the server seconds."""
+    with _watched(context) as page:
+        page.route("**/api/fit", lambda route: route.fulfill(status=400, json=NOT_SEARCHED))
+        yield page
 
 
 @pytest.fixture
@@ -73,11 +73,29 @@ def visitor(page: Page, server: str) -> Visitor:
 
 
 @pytest.fixture
+def searching(context: BrowserContext, server: str) -> Iterator[Visitor]:
+    """The same, on a page that searches for what fits."""
+    with _watched(context) as page:
+        yield Visitor(page, server)
+
+
+@contextmanager
+def _watched(context: BrowserContext) -> Iterator[Page]:
+    page = context.new_page()
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    yield page
+    assert not faults, f"the page raised {faults}"
+
+
+@pytest.fixture
 def phone(browser: Browser, server: str) -> Iterator[Visitor]:
     """A person with a telephone in hand."""
     context = browser.new_context(viewport=PHONE, device_scale_factor=2, is_mobile=True, has_touch=True)  # type: ignore[arg-type]  # as above
     context.set_default_timeout(PATIENCE)
-    yield Visitor(context.new_page(), server)
+    with _watched(context) as page:
+        page.route("**/api/fit", lambda route: route.fulfill(status=400, json=NOT_SEARCHED))
+        yield Visitor(page, server)
     context.close()
 
 

@@ -16,25 +16,19 @@ from everybyte.cli.app import group
 from everybyte.report.words import COUNTS, category_label
 
 ANSWERED = {"lora": jobs.LORA, "vllm": jobs.VLLM, "gguf": jobs.GGUF, "megatron": jobs.MEGATRON, "too large": jobs.TOO_LARGE, "no card": jobs.NO_CARD}
+FITS = {jobs.TOO_LARGE["name"]: False, jobs.NO_CARD["name"]: None}
 SMALL_BYTES = 2**20
 
 
 @pytest.mark.parametrize("job", ANSWERED.values(), ids=ANSWERED)
-def test_verdict_is_that_of_the_command_line(visitor: Visitor, job: jobs.Job) -> None:
-    """Word and sentence of the verdict follow from the object that `everybyte estimate --json` prints."""
+def test_page_says_what_the_command_line_says(visitor: Visitor, job: jobs.Job) -> None:
+    """Verdict, figures with their ranges, rows at the peak, sums of categories and shares are those of `everybyte estimate --json`; all of them, each once."""
     printed = json.loads(CliRunner().invoke(group, ["estimate", "-", "--json"], input=json.dumps(job)).stdout)
+    assert printed["fits"] is FITS.get(printed["name"], True)
     visitor.open(job)
     visitor.says(shown.word(printed), shown.sentence(printed))
-    assert printed["fits"] is {"too large": False, "no card": None}.get(next(name for name, one in ANSWERED.items() if one is job), True)
-
-
-@pytest.mark.parametrize("job", ANSWERED.values(), ids=ANSWERED)
-def test_ledger_and_figures_are_the_answers(visitor: Visitor, job: jobs.Job) -> None:
-    """Each figure with its range, each row at the peak, each category's sum and each share are those of the answer; none is missing and none is twice."""
-    visitor.open(job)
-    answer = visitor.settle()
-    assert visitor.page.locator(".figures tbody tr").evaluate_all(TEXTS) == [_figure(answer, name) for name in answer["figures"]]
-    assert _whole_ledger(visitor) == list(_ledger(shown.worst(answer)))
+    assert visitor.page.locator(".figures tbody tr").evaluate_all(TEXTS) == [_figure(printed, name) for name in printed["figures"]]
+    assert _whole_ledger(visitor) == list(_ledger(shown.worst(printed)))
 
 
 HEAD = "pp15 (head)"

@@ -14,8 +14,6 @@ from visitor import Visitor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from playwright.sync_api import Browser
-
 AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 RUN = """() => axe.run({ resultTypes: ['violations'] }).then(({ violations }) => violations.map(
   ({ id, impact, nodes }) => [impact, id, nodes.slice(0, 3).map(node => node.html.slice(0, 200) + ' ' + node.failureSummary)]))"""
@@ -67,26 +65,28 @@ def _found(visitor: Visitor) -> list[tuple[str, str, list[str]]]:
     return [tuple(found) for found in visitor.page.evaluate(RUN)]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+def _serious(visitor: Visitor) -> list[tuple[str, str, list[str]]]:
+    return [found for found in _found(visitor) if found[0] in ("serious", "critical")]
+
+
 @pytest.mark.parametrize("state", STATES)
-def test_nothing_serious_on_a_desktop(browser: Browser, server: str, state: str, scheme: str) -> None:
-    """No finding of impact serious or critical, with pictures drawn."""
-    context = browser.new_context(viewport={"width": 1400, "height": 1000}, color_scheme=scheme)  # type: ignore[arg-type]  # one of two words
-    visitor = Visitor(context.new_page(), server)
+def test_nothing_serious_on_a_desktop(visitor: Visitor, state: str) -> None:
+    """No finding of impact serious or critical, with pictures drawn, in light and in dark."""
     STATES[state](visitor)
-    if state != "refused":
-        visitor.drawn()
-    assert [found for found in _found(visitor) if found[0] in ("serious", "critical")] == []
-    context.close()
+    for scheme in ("light", "dark"):
+        times = visitor.times_drawn
+        visitor.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]  # one of two words
+        if state != "refused":
+            visitor.drawn(times + (scheme == "dark") or 1)
+        assert _serious(visitor) == [], scheme
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", ["start", "compare", "opened"])
 def test_nothing_serious_on_a_phone(phone: Visitor, state: str) -> None:
     """The same on a phone."""
     STATES[state](phone)
-    if state != "refused":
-        phone.drawn()
-    assert [found for found in _found(phone) if found[0] in ("serious", "critical")] == []
+    phone.drawn()
+    assert _serious(phone) == []
 
 
 def test_axe_would_find_it(visitor: Visitor) -> None:

@@ -51,7 +51,11 @@ def test_the_watch_would_see_it(page: Page, server: str) -> None:
     page.add_init_script(WATCH)
     page.goto(server)
     page.evaluate(
-        "() => { const box = document.createElement('div'); box.innerHTML = '<img src=\"http://example.org/x.png\" onerror=\"globalThis.struck=1\">'; document.body.append(box); }"
+        """() => {
+          const box = document.createElement('div');
+          box.innerHTML = '<img src="http://example.org/x.png" onerror="globalThis.struck=1">';
+          document.body.append(box);
+        }"""
     )
     page.wait_for_function("() => broken.length >= 2")
     assert page.evaluate("() => globalThis.struck") is None
@@ -139,7 +143,7 @@ def test_prototype_keys(watched: Visitor) -> None:
     watched.settle()
 
 
-@pytest.mark.parametrize("depth", [50, 2_000, 200_000])
+@pytest.mark.parametrize("depth", [2_000, 200_000])
 def test_deep_nesting(watched: Visitor, depth: int) -> None:
     """Lists in lists in lists, in the address and in the text: refused in words or taken for a damaged address, and the page works."""
     deep = "[" * depth + "]" * depth

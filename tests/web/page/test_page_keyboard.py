@@ -74,35 +74,35 @@ def test_what_is_typed_and_left_is_no_model(visitor: Visitor) -> None:
     assert visitor.job == jobs.SMALL
 
 
-def test_slider_by_arrows(visitor: Visitor) -> None:
+def test_slider_by_arrows(searching: Visitor) -> None:
     """Arrows move a slider by one step, its value is spoken as a number, and End goes beyond what fits."""
-    visitor.open(jobs.SMALL)
-    visitor.settle()
-    visitor.knob("Micro-batch").get_by_role("button").wait_for()
-    _tab_to(visitor.page, "Micro-batch")
-    visitor.page.keyboard.press("ArrowRight")
-    visitor.page.keyboard.press("ArrowRight")
-    assert visitor.settle()["fits"]
-    assert visitor.job["train"]["micro_batch"] == 3
-    slider = visitor.knob("Micro-batch").get_by_role("slider")
+    searching.open(jobs.SMALL)
+    searching.settle()
+    searching.knob("Micro-batch").get_by_role("button").wait_for()
+    _tab_to(searching.page, "Micro-batch")
+    searching.page.keyboard.press("ArrowRight")
+    searching.page.keyboard.press("ArrowRight")
+    assert searching.settle()["fits"]
+    assert searching.job["train"]["micro_batch"] == 3
+    slider = searching.knob("Micro-batch").get_by_role("slider")
     assert slider.get_attribute("aria-valuetext") == "3"
-    visitor.page.keyboard.press("End")
-    assert not visitor.settle()["fits"]
+    searching.page.keyboard.press("End")
+    assert not searching.settle()["fits"]
     assert slider.evaluate("slider => slider === document.activeElement")
 
 
-def test_the_way_to_what_fits_keeps_the_focus(visitor: Visitor) -> None:
+def test_the_way_to_what_fits_keeps_the_focus(searching: Visitor) -> None:
     """Enter on `fits up to N` sets the value, and the focus stays on the button: whoever cannot see the page is not thrown to its start."""
-    visitor.open(jobs.VLLM)
-    visitor.settle()
-    button = visitor.knob("Context").get_by_role("button")
+    searching.open(jobs.VLLM)
+    searching.settle()
+    button = searching.knob("Context").get_by_role("button")
     button.wait_for()
-    visitor.drawn()
+    searching.drawn()
     button.focus()
-    visitor.page.keyboard.press("Enter")
-    visitor.settle()
-    visitor.drawn(2)
-    assert visitor.page.evaluate("() => document.activeElement.textContent") == button.inner_text()
+    searching.page.keyboard.press("Enter")
+    searching.settle()
+    searching.drawn(2)
+    assert searching.page.evaluate("() => document.activeElement.textContent") == button.inner_text()
 
 
 def test_export_menu(visitor: Visitor) -> None:
@@ -143,13 +143,13 @@ def test_focus_is_always_seen(visitor: Visitor) -> None:
     visitor.page.get_by_text("Job file", exact=True).click()
     visitor.row("weights").click()
     visitor.page.get_by_role("link", name="Skip to the answer").focus()
-    unseen, stops = [], 0
-    for stops in range(250):
-        visitor.page.keyboard.press("Tab")
-        if visitor.page.evaluate("() => document.activeElement === document.body"):
-            break
+    unseen: list[str] = []
+    visitor.page.keyboard.press("Tab")
+    while visitor.page.evaluate("() => document.activeElement !== document.body"):
         unseen.append(visitor.page.evaluate(OUTLINED))
-    assert 40 < stops < 249
+        assert len(unseen) < 250, "Tab goes round and round"
+        visitor.page.keyboard.press("Tab")
+    assert len(unseen) > 40
     assert [name for name in unseen if name] == []
 
 

@@ -42,7 +42,7 @@ def test_row_explains_itself(visitor: Visitor) -> None:
     detail = visitor.page.locator(".explanation")
     detail.wait_for()
     assert button.get_attribute("aria-expanded") == "true"
-    assert detail.locator(".formula .katex").count() == 2
+    detail.locator(".formula .katex").nth(1).wait_for()
     assert detail.locator("annotation").all_text_contents() == [row["tex"], f"= {row['tex_numbers']}"]
     assert detail.locator(".letters span").all_inner_texts() == [f"{letter} = {value:,}" for letter, value in row["symbols"].items()]
     assert f"{row['bytes']:,} = {shown.gib(row['bytes'], 3)} GiB" in detail.inner_text()

@@ -57,6 +57,7 @@ class Visitor:
 
     @property
     def times_drawn(self) -> int:
+        """How often pictures were drawn since the page was opened."""
         return int(self.page.locator(".pictures").get_attribute("data-drawn") or 0)
 
     @property
@@ -91,6 +92,7 @@ class Visitor:
 
     @property
     def answer(self) -> Locator:
+        """The right side of the page."""
         return self.page.locator("#answer")
 
     def field(self, label: str) -> Locator:
