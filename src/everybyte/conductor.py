@@ -168,6 +168,16 @@ def headline(job: Job | dict[str, Any] | str) -> dict[str, int]:
     return {"peak.allocated": max(worst.values()), **_static(worst), **found.figures, **({"host.bytes": host["bytes"]} if host else {})}
 
 
+def runs_over(job: Job) -> bool:
+    """Whether what lives in a phase, and what lies beside it on the device, are more than there is: a quick no, without rows and without a replay. False
+    says nothing yet."""
+    _, device, found = accounted(job)
+    allowed = allocator_settings(job, device, expandable=found.expandable).allowed_bytes(device.capacity) or device.capacity
+    if not device.capacity or job.given:
+        return False
+    return any(max(rank.bill.totals().values()) > min(allowed, device.capacity - _outside(rank, device)) for rank in found.ranks)
+
+
 def accounted(job: Job) -> tuple[Network, Device, Account]:
     """The model of a job, its device, and what the engine says of its ranks."""
     network = network_of(model_of(job), "model")

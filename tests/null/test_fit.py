@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 from made_answers import answer, rank
 
+from everybyte import estimate
 from everybyte.basics.errors import BadInput
+from everybyte.conductor import runs_over
 from everybyte.job import Job, read_job
 from everybyte.ledger.answer import Answer
 from everybyte.plan.fit import LARGEST, LARGEST_GPUS, fit
@@ -129,3 +131,27 @@ def test_a_job_without_gpu_and_a_job_that_is_always_refused() -> None:
         fit(read_job({"model": "m", "train": {}}), "micro_batch", estimator(lambda *_: True))
     with pytest.raises(BadInput, match="multiple of 1000003"):
         fit(job(), "micro_batch", estimator(lambda *_: True, 1_000_003))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "key", "alloc_conf"),
+    [("rtx-4090", "micro_batch", ""), ("a100-80gb", "seq_len", "expandable_segments:True"), ("a100-80gb", "micro_batch", "per_process_memory_fraction:0.5")],
+)
+def test_a_quick_no_changes_nothing(gpu: str, key: str, alloc_conf: str) -> None:
+    """Values whose tensors alone are more than the card has are not replayed: the largest that fits, what was tried, and why the next does not do are the
+    same as with a full answer for each."""
+    job = read_job({
+        "model": "Qwen/Qwen3-0.6B", "hardware": {"gpu": gpu}, "env": {"alloc_conf": alloc_conf},
+        "train": {"framework": "transformers", "micro_batch": 1, "seq_len": 1024, "precision": "bf16"},
+    })  # fmt: skip
+    asked: list[Job] = []
+
+    def full(job: Job) -> Answer:
+        asked.append(job)
+        return estimate(job)
+
+    found = fit(job, key)
+    assert found == fit(job, key, full)
+    assert found.value is not None
+    assert sum(runs_over(each) for each in asked) > 3
+    assert not any(runs_over(each) and estimate(each).fits for each in asked)

@@ -57,24 +57,30 @@ class _Trial(NamedTuple):
 
 
 class _Trials:
-    """Answers for one setting, each value asked once."""
+    """Answers for one setting, each value asked once; a value that `over` says no to at once is answered when its answer is looked at."""
 
-    def __init__(self, job: Job, path: str, estimate: Callable[[Job], Answer]) -> None:
-        self.job, self.path, self.estimate = job, path, estimate
+    def __init__(self, job: Job, path: str, estimate: Callable[[Job], Answer], over: Callable[[Job], bool]) -> None:
+        self.job, self.path, self.estimate, self.over = job, path, estimate, over
         self.done: dict[int, _Trial] = {}
 
     def __call__(self, value: int) -> _Trial:
-        if value not in self.done:
-            self.done[value] = self._try(value)
-        return self.done[value]
+        trial = self.done.get(value)
+        if trial is None or (trial.answer is None and trial.refused is None):
+            self.done[value] = trial = self._try(value)
+        return trial
 
     def fits(self, value: int) -> bool:
         """Whether the job with this value fits."""
-        return self(value).fits
+        if value not in self.done:
+            self.done[value] = self._try(value, at_once=True)
+        return self.done[value].fits
 
-    def _try(self, value: int) -> _Trial:
+    def _try(self, value: int, *, at_once: bool = False) -> _Trial:
         try:
-            answer = self.estimate(with_value(self.job, self.path, value))
+            job = with_value(self.job, self.path, value)
+            if at_once and self.over(job):
+                return _Trial(value, False, None, None)
+            answer = self.estimate(job)
         except BadInput as refused:
             return _Trial(value, False, None, refused)
         return _Trial(value, works(answer, self.path, value), answer, None)
@@ -82,7 +88,7 @@ class _Trials:
     def next_failure(self, value: int, step: int) -> _Trial:
         """The first tried value above that needs too much; the neighbour where each is refused for another reason."""
         failed = sorted(v for v, trial in self.done.items() if v > value and not trial.fits and trial.refused is None)
-        return self.done[failed[0]] if failed else self(value + step)
+        return self(failed[0] if failed else value + step)
 
     def not_fitting(self, low: int, high: int) -> tuple[int, ...]:
         """Values between the two that were tried, that no setting refuses, and that do not fit."""
@@ -107,7 +113,7 @@ def fit(job: Job, key: str, estimate: Callable[[Job], Answer] | None = None) -> 
     path = resolve_key(job, key.removeprefix("-"))
     if path == SHARE:
         raise BadInput("--grow", "memory_fraction has an interval of values that work, not a largest one: plan.share.feasible finds it")
-    trials = _Trials(job, path, estimate or _estimator())
+    trials = _Trials(job, path, *_estimator() if estimate is None else (estimate, lambda job: False))
     result = _smallest(job, path, trials) if smallest else _largest(job, path, trials)
     refusals = [trial.refused for trial in trials.done.values() if trial.refused]
     if result.value is None and len(refusals) == len(trials.done):
@@ -115,10 +121,10 @@ def fit(job: Job, key: str, estimate: Callable[[Job], Answer] | None = None) -> 
     return result
 
 
-def _estimator() -> Callable[[Job], Answer]:
-    from everybyte.conductor import estimate
+def _estimator() -> tuple[Callable[[Job], Answer], Callable[[Job], bool]]:
+    from everybyte.conductor import estimate, runs_over
 
-    return estimate
+    return estimate, runs_over
 
 
 def _largest(job: Job, path: str, trials: _Trials) -> FitResult:
@@ -139,7 +145,7 @@ def _largest(job: Job, path: str, trials: _Trials) -> FitResult:
             break
         value = higher
     for i in range(1, LOOKS):
-        trials(max(step, value * i // LOOKS // step * step))
+        trials.fits(max(step, value * i // LOOKS // step * step))
     stop = None if unlimited else _stop(trials.next_failure(value, step))
     return _result(path, trials, value, stop, unlimited=unlimited)
 
