@@ -81,9 +81,10 @@ oracle-allocator:  ## records anew what PyTorch's compiled CUDA allocator does w
 
 oracles: oracle-llamacpp oracle-vllm oracle-allocator  ## for a nightly run: records all three anew; then `make test` says what they changed
 
-bench: $(VENV)/.dev  ## speed, as ratios to a bare interpreter; layouts of one model in milliseconds
+bench: $(VENV)/.dev  ## speed, as ratios to a bare interpreter; layouts of one model and replays of the allocator in seconds
 	$(BIN)/python benchmarks/bench_speed.py
 	$(BIN)/python benchmarks/bench_layouts.py
+	$(BIN)/python benchmarks/bench_allocator.py
 
 bench-peers: $(VENV)/.dev  ## time and error beside other estimators, which get an environment of their own
 	$(BIN)/python benchmarks/bench_peers.py
