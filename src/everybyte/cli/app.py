@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "serve": "The same for a serving process, from flags.",
     "fit": "The largest batch, context ... that fits, or the fewest GPUs.",
     "trace": "What real PyTorch code would hold, run on fake tensors.",
+    "compare": "What differs between two jobs or answers, row by row.",
     "explain": "How a row came about: formula, numbers, source.",
     "models": "The model catalogue.",
     "gpus": "The GPU catalogue.",

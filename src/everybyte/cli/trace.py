@@ -12,7 +12,7 @@ from everybyte.cli.progress import Progress
 @click.command(no_args_is_help=True)
 @click.argument("target")
 @click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS]...")
-@click.option("--gpu", default="h100-80gb", show_default=True, metavar="NAME", help="The GPU that the fake device stands for (`everybyte gpus`).")
+@click.option("--gpu", metavar="NAME", help="The GPU that the fake device stands for (`everybyte gpus`).  [default: the job's, else h100-80gb]")
 @click.option("--steps", default=2, show_default=True, type=click.IntRange(1, 100), help="Steps to run; an optimizer's states exist from the second one on.")
 @click.option("--input", "inputs", multiple=True, metavar="SHAPE", help="Of a target that returns a module: 32,3,224,224 or 8,2048:int64; once an input.")
 @click.option("--optimizer", metavar="NAME", help="Of a target that returns a module: an optimizer of torch.optim that steps, such as adamw.")
@@ -28,7 +28,7 @@ from everybyte.cli.progress import Progress
 def command(
     target: str,
     arguments: tuple[str, ...],
-    gpu: str,
+    gpu: str | None,
     steps: int,
     inputs: tuple[str, ...],
     optimizer: str | None,
@@ -46,7 +46,8 @@ def command(
 
     TARGET is module:function or path/to/file.py:function: a function that builds model and optimizer on "cuda" and returns a function that runs one step;
     or that returns (module, inputs), or a module whose inputs --input names, for a forward and backward pass. Or it is a script, path/to/file.py, with its
-    own ARGUMENTS behind --: a step of it ends when its optimizer has stepped.
+    own ARGUMENTS behind --: a step of it ends when its optimizer has stepped. Or it is a job file: its model is built by transformers without weights and
+    trained as the job says.
 
     \b
     everybyte trace train.py:build
@@ -54,19 +55,24 @@ def command(
     everybyte trace mypackage.experiment:build --gpu a100-80gb --steps 3
     everybyte trace torchvision.models:resnet50 --input 32,3,224,224 --optimizer sgd
     everybyte trace train_fsdp.py --world 64 --ranks 0,last
+    everybyte trace job.yaml --explain
     everybyte trace train.py:build --export course.html
     everybyte trace train.py:build --alloc-conf expandable_segments:True --explain
     """  # noqa: D301  # \\b is click's mark for lines that stay as they are
     from everybyte.allocator.settings import read_alloc_conf
     from everybyte.trace.answer import answer_of_ranks
-    from everybyte.trace.asked import Asked
+    from everybyte.trace.asked import DEFAULT_GPU, Asked
     from everybyte.trace.asked import Progress as Far
+    from everybyte.trace.jobs.program import asked_of, is_job
     from everybyte.trace.launch import mesh_of, ranks_of, world_of
     from everybyte.trace.run import run_ranks
 
     axes = mesh_of(mesh) if mesh else {}
     size = world_of(world, axes)
-    asked = Asked(target=target, arguments=arguments, inputs=inputs, optimizer=optimizer, gpu=gpu, steps=steps, world=size)
+    if is_job(target):
+        asked = asked_of(target, gpu, steps)
+    else:
+        asked = Asked(target=target, arguments=arguments, inputs=inputs, optimizer=optimizer, gpu=gpu or DEFAULT_GPU, steps=steps, world=size)
     settings = read_alloc_conf(alloc_conf or "", "--alloc-conf")
     with Progress("tracing") as progress:
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from everybyte.basics.errors import Unsupported
 from everybyte.job import Job, job_to_dict, read_job
-from everybyte.trace.asked import Asked
+from everybyte.trace.asked import DEFAULT_GPU, Asked
 from everybyte.trace.jobs.plan import plan_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def asked_of(job: Job | dict[str, Any] | str, gpu: str | None = None, steps: int
     named = job.hardware.gpu if job.hardware else None
     if gpu is None and named is not None and not isinstance(named, str):
         raise Unsupported("hardware.gpu", "kernels are chosen by the GPU's kind: name one of the catalogue, or give --gpu")
-    chosen = gpu or named or Asked(target="").gpu
+    chosen = gpu or named or DEFAULT_GPU
     return Asked(target=job.name or target, job=job_to_dict(job), gpu=str(chosen), steps=steps)
 
 
