@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 LIBRARIES = ("/site-packages/", "/dist-packages/", "<frozen", "<string>", "/everybyte/trace/", "/lib/python")
@@ -37,6 +38,7 @@ class Birth:
     alive: Any = None
 
 
+@cache
 def is_of_program(file: str) -> bool:
     """Whether a file belongs to the program that is traced, and to no library."""
     return not any(part in file for part in LIBRARIES)
