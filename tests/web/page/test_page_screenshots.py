@@ -40,7 +40,7 @@ DEVICES = {
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", [pytest.param(state, marks=pytest.mark.long) if state == "70b" else state for state in STATES])
 def test_screenshots(browser: Browser, server: str, screenshots: Path, state: str, device: str) -> None:
     """Each state on each device, light and dark: the whole page as a PNG file, without an error on the console."""
     context = browser.new_context(**DEVICES[device])  # type: ignore[arg-type]  # names of its arguments
