@@ -12,7 +12,7 @@ from everybyte.measure.accuracy import Comparison
 from writers.markdown import page, table
 
 SOURCE = Path(everybyte.__file__).parent
-ROOMS = ("engines", "rules", "models", "layers", "textbook", "checkpoint", "catalog", "job", "conductor")
+ROOMS = ("engines", "rules", "models", "layers", "textbook", "checkpoint", "catalog", "job", "allocator")
 INTRODUCTION = """\
 A job that holds something that is not modelled is refused with the key, what is not answered and what is, never estimated by something like it. These are all
 texts of that kind in the code; `…` stands for what the job says, or for a list that the message prints."""

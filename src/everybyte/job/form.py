@@ -67,7 +67,7 @@ class Env(Form, frozen=True, kw_only=True):
     """Settings of the process that change memory."""
 
     alloc_conf: str | None = None
-    """PYTORCH_CUDA_ALLOC_CONF."""
+    """PYTORCH_CUDA_ALLOC_CONF, with all options that change what is reserved (backend:cudaMallocAsync is refused)."""
     driver: str | None = None
     """Version of the GPU driver; the CUDA context depends on it."""
     nccl: dict[str, str | int | float | bool] | None = None
