@@ -31,6 +31,7 @@ JOB = {
         ("roundup_power2_divisions:8", AllocatorSettings(roundup_divisions=(8,) * 16)),
         ("roundup_power2_divisions:[256:1,512:2,1024:4,>:8]", AllocatorSettings(roundup_divisions=(1,) * 9 + (2, 4) + (8,) * 5)),
         ("roundup_power2_divisions:[2:4,16:0,>:2]", AllocatorSettings(roundup_divisions=(4, 4, 0, 0, 0) + (2,) * 11)),
+        ("roundup_power2_divisions:[>:4,4:2]", AllocatorSettings(roundup_divisions=(2, 2, 2) + (4,) * 13)),
         ("pinned_use_background_threads:True,release_lock_on_cudamalloc:True", AllocatorSettings()),
         ("max_split_size_mb:32,max_split_size_mb:64", AllocatorSettings(max_split_bytes=64 * MiB)),
     ],

@@ -105,11 +105,11 @@ def _part(value: str, key: str, *, ends: bool = False) -> float:
 
 
 def _divisions(value: str, key: str) -> tuple[int, ...]:
-    """`8`, or `[256:1,512:2,>:8]`: sizes from 256 MiB on (and below the first) to whole powers of two, from 512 MiB on in halves, above in eighths."""
+    """`8` for all sizes, or `[256:2,512:4,>:8]`: below 512 MiB two steps between powers of two, below 1 GiB four, above eight. What the list leaves
+    between two of its sizes is not rounded; neither is what lies below 2 MiB if it begins with `>`."""
     if not value.startswith("["):
         return (_steps(value, key, least=1),) * INTERVALS
-    found = [0] * INTERVALS
-    last, first = 0, 0
+    found, last, below = [0] * INTERVALS, 0, True
     for entry in filter(None, value[1:-1].split(",")):
         start, _, steps = entry.partition(":")
         number = _steps(steps, key)
@@ -117,9 +117,8 @@ def _divisions(value: str, key: str) -> tuple[int, ...]:
             found[last + 1 :] = [number] * (INTERVALS - last - 1)
             continue
         last = min(_power(start, key).bit_length() - 1, INTERVALS - 1)
-        first = min(first, last)
-        found[first : last + 1] = [number] * (last + 1 - first)
-        first = INTERVALS
+        found[0 if below else last : last + 1] = [number] * (last + 1 if below else 1)
+        below = False
     return tuple(found)
 
 
