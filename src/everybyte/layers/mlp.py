@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everybyte.basics.dtypes import BOOL
+from everybyte.basics.dtypes import BOOL, FP32
 from everybyte.basics.record import Record
 from everybyte.layers import ops
 from everybyte.layers.linear import linear
@@ -36,8 +36,12 @@ def _activate(t: Tape, x: Value, function: str) -> Value:
 
 
 def _gelu_new(t: Tape, x: Value) -> Value:
-    """0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))), operation by operation: keeps x, the half of x, tanh and 1 + tanh."""
-    cube = ops.power(t, x)
+    """0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))), operation by operation: keeps x, the half of x, tanh and 1 + tanh.
+
+    CUDA's autocast computes powers in fp32 (ATen/autocast_mode.h AT_FORALL_FP32), and what a power is added to or multiplied with becomes fp32 too.
+    """
+    autocasts = t.setup.compute is not None and t.setup.kernels.device == "cuda"
+    cube = ops.power(t, ops.cast(t, x, FP32) if autocasts else x)
     inner = ops.scale(t, ops.add(t, x, ops.scale(t, cube)))
     tanh = ops.unary(t, "tanh", inner, keeps="output")
     half = ops.scale(t, x)

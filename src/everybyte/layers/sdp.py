@@ -74,7 +74,8 @@ def attend(
 
     `scores`: query-key pairs of one head; `wide`: eager softmax runs in fp32, as in most decoders, `wide_scores`: the scores too; `bias` is added to them.
     Soft caps and sinks are not in SDPA: HF then runs the eager path. `broadcast`: SDPA is given fewer key heads and not told to group them,
-    for which it has no fused kernel (Falcon-7B). `causal`: tokens see what came before, so that eager scores always get a mask.
+    for which it has no fused kernel (Falcon-7B); nor has it one for grouped heads in fp32, which flash attention does not take and the memory-efficient kernel
+    does not group (sdp_utils.cpp can_use_mem_efficient_attention). `causal`: tokens see what came before, so that eager scores always get a mask.
     `shifted`: eager scores lose their row's maximum before softmax, with sinks or without (MiMo-V2).
     """
     kernels = t.setup.kernels
@@ -82,6 +83,9 @@ def attend(
         return _eager(t, q, k, v, sizes, dropout, softcap, sinks, scores, wide, wide_scores, bias, causal or kernels.masked, shifted)
     masked = kernels.attention == "sdpa" and (kernels.masked or bias is not None or bool(window and t.setup.past_window))
     if (broadcast and kernels.attention == "sdpa") or (kernels.device == "cpu" and (t.setup.rate(dropout) or sizes.d != sizes.dv)):
+        return _math(t, q, k, v, sizes, dropout, scores)
+    grouped_wide = sizes.k != sizes.a and (t.setup.compute or q.dtype) == FP32 and not (kernels.repeat_kv or masked)
+    if grouped_wide and kernels.attention == "sdpa" and kernels.device == "cuda":
         return _math(t, q, k, v, sizes, dropout, scores)
     if kernels.repeat_kv or masked:
         k = repeat_kv(t, k, sizes.a, sizes.k, sizes.q_width)

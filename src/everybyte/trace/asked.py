@@ -8,6 +8,9 @@ import msgspec
 
 from everybyte.rules.communicators import Communicator
 
+DEFAULT_GPU = "h100-80gb"
+"""What the fake device stands for where nobody says."""
+
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """A trace that is wanted."""
@@ -25,7 +28,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = "."
     """Where the program's own modules are looked for."""
     steps: int = 2
-    gpu: str = "h100-80gb"
+    gpu: str = DEFAULT_GPU
     """A name of the catalogue."""
     world: int = 1
     """Ranks of the fake process group; 1 is none."""
@@ -79,6 +82,8 @@ class Traced(msgspec.Struct, frozen=True, kw_only=True, tag="traced"):
     marks: tuple[Mark, ...]
     operations: int
     seconds: float
+    stepping: tuple[int, ...] = ()
+    """Positions where an optimizer began to step."""
     notes: tuple[str, ...] = ()
     """What the trace took for granted."""
     groups: tuple[Communicator, ...] = ()

@@ -70,6 +70,9 @@ def _flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor
 
 
 def _efficient(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sm: tuple[int, int]) -> bool:
+    """This kernel does not group heads, even where it is told to (`check_batch_size_and_num_heads_dense<false>`)."""
+    if not q.shape[-3] == k.shape[-3] == v.shape[-3]:
+        return False
     half = q.dtype in HALF
     tensor_cores = sm[0] >= 8 or (sm[0] == 7 and half)
     alignment = max(4 if sm[0] >= 8 else 1, 128 // (16 if half else 32) if tensor_cores else 1)
@@ -104,8 +107,6 @@ def _padded(tensor: Any) -> Any:
 
 
 def _run_efficient(q: Any, k: Any, v: Any, mask: Any, dropout: float, causal: bool, scale: float | None, gqa: bool) -> Any:
-    if gqa and q.shape[-3] != k.shape[-3]:
-        k, v = (tensor.repeat_interleave(q.shape[-3] // tensor.shape[-3], -3) for tensor in (k, v))
     return aten._scaled_dot_product_efficient_attention(q, k, v, _bias(mask, q, k), _trained(q, k, v), dropout, causal, scale=scale)[0]
 
 

@@ -35,6 +35,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
         self.device, self.stream, self.hidden = device, stream, hidden
         self.births: list[Birth] = []
         self.events: list[tuple[int, int]] = []
+        self.stepping: list[int] = []
+        """Positions in the events where an optimizer began to step."""
         self.current = self.peak = 0
         self.watchers: list[Callable[[Recorder], None]] = []
         """Called with each storage that is born."""
@@ -121,7 +123,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
         out = func(*args, **kwargs)
         for nbytes in self.hidden(func, args):
             self._inside(func, nbytes)
-        for tensor in tree_leaves(out):
+        for tensor in (out,) if isinstance(out, torch.Tensor) else tree_leaves(out):
             if isinstance(tensor, torch.Tensor) and tensor.device.type == self.device:
                 self._seen(tensor, func)
         return out
@@ -187,6 +189,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
         return max(names, key=len, default="")
 
     def _optimizer(self, running: bool) -> None:
+        self.stepping.append(len(self.events))
         self.optimizing = running
 
     def _stepped(self, optimizer: Any) -> None:

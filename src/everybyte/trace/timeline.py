@@ -56,6 +56,8 @@ class Timeline:
         for position, birth, change in self.sizes():
             if position >= end:
                 break  # the program is over and gives everything back
+            if position >= start and position in self.traced.stepping:
+                found["optimizer"] = max(found.get("optimizer", (0, 0)), (now, position))  # a fused step makes nothing
             now += change
             if position >= start and change > 0:
                 phase = self.phase_of(birth)

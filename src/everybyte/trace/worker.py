@@ -73,7 +73,7 @@ def _run(asked: Asked, run: Callable[[Clock], None], ear: BinaryIO | None) -> Tr
     births = tuple(_row(birth) for birth in recorder.births)
     return Traced(
         births=births, events=tuple(recorder.events), marks=clock.all_marks(), operations=recorder.operations, seconds=time.monotonic() - started,
-        groups=groups,
+        stepping=tuple(recorder.stepping), groups=groups,
     )  # fmt: skip
 
 
