@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from everybyte.conductor import estimate, headline
     from everybyte.job import Job, read_job
     from everybyte.ledger.answer import Answer
+    from everybyte.trace.ask import trace
 
 __version__ = "0.1.0"
 
@@ -23,10 +24,11 @@ _HOME = {
     "estimate": "everybyte.conductor",
     "headline": "everybyte.conductor",
     "read_job": "everybyte.job",
+    "trace": "everybyte.trace.ask",
     "tracing": "everybyte.basics.tracing",
 }
 
-__all__ = ["Answer", "BadInput", "EverybyteError", "Job", "__version__", "estimate", "headline", "read_job", "tracing"]
+__all__ = ["Answer", "BadInput", "EverybyteError", "Job", "__version__", "estimate", "headline", "read_job", "trace", "tracing"]
 
 
 def __getattr__(name: str) -> Any:
