@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 import jobs
@@ -90,20 +89,21 @@ def test_the_last_change_wins(visitor: Visitor) -> None:
     visitor.settle()
     visitor.drawn()
     late: list[Route] = []
-    waited = threading.Event()
 
     def hold(route: Route) -> None:
         if route.request.post_data_json["train"]["micro_batch"] == 2:
             late.append(route)
-            waited.set()
         else:
             route.continue_()
 
     visitor.page.route("**/api/estimate", hold)
-    for micro_batch in (2, 3, 4):
+    with visitor.page.expect_request("**/api/estimate"):
+        _change(visitor, 2)
+    for micro_batch in (3, 4):
         _change(visitor, micro_batch)
     visitor.page.wait_for_timeout(200)
-    assert waited.is_set()
+    while not late:
+        visitor.page.wait_for_timeout(50)
     late[0].continue_()
     answer = visitor.settle()
     assert answer["job"]["train"]["micro_batch"] == 4

@@ -21,7 +21,7 @@ EVIL = '<img src=x onerror="globalThis.struck=1;alert(1)"><script>globalThis.str
 WATCH = "globalThis.broken = []; document.addEventListener('securitypolicyviolation', event => broken.push(event.violatedDirective + ' ' + event.blockedURI));"
 MARKUP = "() => document.querySelectorAll('img, iframe, object, embed, body script, [onerror], [onload], a[href^=\"javascript\"]').length"
 MIB = 2**20
-AT_ONCE_S = 3.0
+AT_ONCE_S = 6.0
 """For what is refused without being read; the machine may be busy."""
 
 
