@@ -56,7 +56,7 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
     lacks = (*_lacks_host_memory(job, figures), *_above_the_allowed(ranks, allocator, capacity))
     return Answer(
         name=job.name or "",
-        job=_filled_in(job, found),
+        job=filled_in(job, found),
         settings=tuple(found.choices.settings),
         model=ModelFacts(
             name=network.name, params=parameter_count(network), active_params=active_count(network), trainable_params=found.trainable_params,
@@ -238,7 +238,7 @@ def _reserved(bill: Bill, capacity: int, total: int, settings: AllocatorSettings
     return peak_reserved(bill.script(), settings, capacity, total=total)
 
 
-def _filled_in(job: Job, found: Account) -> dict[str, Any]:
+def filled_in(job: Job, found: Account) -> dict[str, Any]:
     """The job with every default filled in."""
     filled = job_to_dict(job)
     for setting in found.choices.settings:

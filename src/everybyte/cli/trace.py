@@ -73,7 +73,8 @@ def command(
         asked = asked_of(target, gpu, steps)
     else:
         asked = Asked(target=target, arguments=arguments, inputs=inputs, optimizer=optimizer, gpu=gpu or DEFAULT_GPU, steps=steps, world=size)
-    settings = read_alloc_conf(alloc_conf or "", "--alloc-conf")
+    stated = ((asked.job or {}).get("env") or {}).get("alloc_conf", "")
+    settings = read_alloc_conf(alloc_conf or stated, "--alloc-conf" if alloc_conf else "env.alloc_conf")
     with Progress("tracing") as progress:
 
         def tell(far: Far) -> None:

@@ -17,6 +17,7 @@ from everybyte.ledger.build import Line, build
 from everybyte.rules.nccl import Wires, nccl_lines
 from everybyte.rules.overhead import context_line, workspace_line
 from everybyte.trace.asked import Asked, Traced
+from everybyte.trace.jobs.facts import facts_of
 from everybyte.trace.ledger import ledger_of
 from everybyte.trace.timeline import Timeline
 
@@ -39,9 +40,12 @@ def answer_of_ranks(runs: Sequence[tuple[Asked, Traced]], settings: AllocatorSet
     ranks = tuple(_rank(seen, one, gpu, settings, stands_for) for one, seen in runs)
     worst = max(ranks, key=lambda rank: rank.figures["peak.device"])
     headroom = gpu.capacity - worst.figures["peak.device"]
+    said = facts_of(asked.job) if asked.job is not None else None
     return Answer(
-        name=asked.target, job=_job(asked), settings=(), model=_model(traced, asked), hardware=HardwareFacts(gpu=gpu.name, capacity=gpu.capacity),
-        fits=headroom >= 0, headroom=headroom, figures=worst.figures, range={}, ranks=ranks, host={}, assumptions=(*traced.notes, *_alike(runs)), warnings=(),
+        name=said.name or asked.target if said else asked.target, job=said.job if said else _job(asked), settings=said.settings if said else (),
+        model=(said.model if said else None) or _model(traced, asked), hardware=HardwareFacts(gpu=gpu.name, capacity=gpu.capacity),
+        fits=headroom >= 0, headroom=headroom, figures=worst.figures, range={}, ranks=ranks, host={},
+        assumptions=(*(said.assumptions if said else ()), *traced.notes, *_alike(runs)), warnings=said.warnings if said else (),
     )  # fmt: skip
 
 

@@ -148,6 +148,7 @@ def install(gpu: Gpu, count: int, memory: Memory) -> None:
     torch.cuda.get_rng_state = lambda *_, **__: torch.zeros(16, dtype=torch.uint8, device="cpu")
     torch.cuda.set_rng_state = torch.cuda.set_rng_state_all = _saying(None)
     torch.cuda.get_rng_state_all = lambda: [torch.zeros(16, dtype=torch.uint8, device="cpu")]
+    torch._C._cuda_getCurrentRawStream = _saying(0)  # bitsandbytes hands it to its kernels
     _answer_memory(memory)
     torch.cuda.amp.common.amp_definitely_not_available = _saying(False)
     torch.accelerator.is_available = _saying(True)

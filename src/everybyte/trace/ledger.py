@@ -71,7 +71,7 @@ class _Instant:
     def __init__(self, timeline: Timeline, phase: Phase, position: int) -> None:
         self.timeline, self.phase = timeline, phase
         self.running = timeline.running(position) if phase in PASSES else None
-        self.began = timeline.backward_before(position)
+        self.began = timeline.backward_before(position) if timeline.goes_back(position) else position
         self.done = timeline.gone_back(position) if phase in PASSES else frozenset()
         """Pieces whose backward is done."""
 

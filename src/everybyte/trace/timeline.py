@@ -115,9 +115,13 @@ class Timeline:
         """Where the program is after so many events."""
         return place_of(self.births[self.traced.events[position - 1][0]].module)
 
+    def goes_back(self, position: int) -> bool:
+        """Whether backward runs at a position."""
+        return self.births[self.traced.events[position - 1][0]].phase == "backward"
+
     def gone_back(self, position: int) -> frozenset[str]:
         """The pieces of the network whose backward is done, while another one's runs."""
-        if self.births[self.traced.events[position - 1][0]].phase != "backward":
+        if not self.goes_back(position):
             return frozenset()
         return frozenset(self._pieces(position, self.backward_before(position))) - {self.running(position).piece}
 

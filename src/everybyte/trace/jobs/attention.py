@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-FLASH = "everybyte_flash"
-"""Under which name transformers finds the attention function."""
+FLASH = "everybyte"
+"""Under which name transformers finds the attention function; one with `flash` in it would be looked for on the hub."""
 
 
 def register_flash() -> None:

@@ -11,7 +11,6 @@ from everybyte.basics.dtypes import DType
 from everybyte.basics.errors import BadInput, MissingExtra, Unsupported
 from everybyte.rules.recipe import Recipe
 from everybyte.trace.jobs.attention import FLASH, register_flash
-from everybyte.trace.jobs.packed import pack
 from everybyte.trace.jobs.plan import Plan
 
 DEVICE = "cuda"
@@ -31,8 +30,6 @@ def model_of(plan: Plan) -> nn.Module:
     recipe = plan.recipe
     setup = recipe.setup
     model = _bare(plan)
-    if setup.packed is not None:
-        model = pack(model, setup.packed, torch_type(setup.compute or setup.weights), prepared=setup.norm_weights is not None)
     _freeze(model, setup.frozen)
     if setup.adapter is not None:
         model = _adapted(model, plan)

@@ -15,8 +15,7 @@ from everybyte.rules.recipe import Recipe
 FOLLOWED = frozenset({
     "framework", "version", "micro_batch", "seq_len", "tokens", "grad_accum", "precision", "dtypes.weights", "dtypes.compute", "dtypes.grads", "dtypes.master",
     "dtypes.optimizer", "optimizer.name", "optimizer.impl", "optimizer.state_dtype", "adapter.kind", "adapter.rank", "adapter.alpha", "adapter.targets",
-    "adapter.modules_to_save", "adapter.dtype", "adapter.trainable_params", "quantization.format", "quantization.bits", "quantization.group_size",
-    "quantization.double", "quantization.kbit_prep", "quantization.storage", "freeze", "recompute.policy", "recompute.reentrant", "attention", "loss.kind",
+    "adapter.modules_to_save", "adapter.dtype", "adapter.trainable_params", "freeze", "recompute.policy", "recompute.reentrant", "attention", "loss.kind",
     "loss.logits_dtype", "dropout", "zero_grad_set_to_none", "grad_clip", "extra.lora_dropout", "extra.keeps_outputs", "extra.empty_cache", "extra.packing",
     "extra.include_tokens_per_second",
 })  # fmt: skip
@@ -29,6 +28,7 @@ HELP = {
     "mesh": "the trace of a job runs one GPU; trace your own loop with --world",
     "pipeline": "the trace of a job runs one GPU; trace your own loop with --world",
     "buckets": "the trace of a job runs one GPU; trace your own loop with --world",
+    "quantization": "packed weights are a type of tensor that cannot be fake; trace the adapter on a 16-bit base, or ask `everybyte estimate`",
     "offload": f"host memory is not traced from a job; {OWN_CODE}",
 }
 """First part of a key -> why, and a way round."""
@@ -40,7 +40,6 @@ OPTIMIZERS = frozenset({
 })  # fmt: skip
 """Optimizers of torch.optim by the names of rules.optimizer."""
 ADAPTERS = ("lora", "rslora", "dora")
-PACKED = ("nf4", "fp4")
 
 
 def refuse_job(job: Job, frameworks: Collection[str]) -> None:
@@ -83,13 +82,11 @@ def refuse_recipe(recipe: Recipe) -> None:
 
 def _refuse_kinds(recipe: Recipe) -> None:
     plan, setup = recipe.optimizer, recipe.setup
-    adapter, packed, kernels = setup.adapter, setup.packed, setup.kernels
+    adapter, kernels = setup.adapter, setup.kernels
     if plan.name not in OPTIMIZERS or plan.in_backward or plan.paged:
         raise Unsupported("train.optimizer.name", f"{plan.name!r} is none of torch.optim's, which a trace of a job has: {', '.join(sorted(OPTIMIZERS))}")
     if adapter is not None and adapter.kind not in ADAPTERS:
         raise Unsupported("train.adapter.kind", f"{adapter.kind!r}: a trace of a job has {', '.join(ADAPTERS)}; {OWN_CODE}")
-    if packed is not None and packed.format not in PACKED:
-        raise Unsupported("train.quantization.format", f"{packed.format!r} has kernels that need a real GPU; a trace has bitsandbytes' {', '.join(PACKED)}")
     if kernels.loss not in ATTENTION_LOSSES:
         raise Unsupported("train.loss.kind", "its kernel needs a real GPU; trace the same job with the standard loss")
     if kernels.attention == "flash" and (setup.compute or setup.weights) == FP32:
