@@ -1,0 +1,94 @@
+"""Floating numbers that a program reads from the fake device: to print, to log, to average. They have no values, so that a stand-in is given for them.
+
+It is finite, as a healthy run's losses and norms are: guards against infinities let it pass. It refuses to be compared: which way a program takes must not
+hang on a number that nobody knows. Whole numbers and truth values are never stood in for: they are sizes, indices and conditions."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
+
+from everybyte.trace.birth import line_of_program
+
+STAND_IN = 1.0
+UNKNOWN = "unknown"
+
+
+class Unknown(float):
+    """A float whose value nobody knows. Sums and products of it are as unknown; it prints as `unknown`."""
+
+    def _of(self, *_: Any) -> Unknown:
+        return Unknown(STAND_IN)
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = __rpow__ = _of
+    __neg__ = __abs__ = __pos__ = _of
+
+    def _decides(self, *_: Any) -> bool:
+        raise DataDependentOutputException(torch.ops.aten._local_scalar_dense.default)
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _decides
+    __bool__ = __int__ = __trunc__ = __floor__ = __ceil__ = _decides
+    __hash__ = float.__hash__
+
+    def __round__(self, digits: Any = None) -> Any:
+        return self if digits is not None else self._decides()
+
+    def __repr__(self) -> str:
+        return UNKNOWN
+
+    __str__ = __repr__
+
+    def __format__(self, form: str) -> str:
+        return UNKNOWN
+
+
+class Read:
+    """Counts the numbers that were read, by the program's line."""
+
+    def __init__(self) -> None:
+        self.lines: Counter[str] = Counter()
+
+    def notes(self) -> tuple[str, ...]:
+        """What the trace took for granted of them."""
+        return tuple(
+            f"{line or 'a library'} read a floating number from the device, which has no value in a trace: {STAND_IN} stood for it" for line in self.lines
+        )
+
+
+@contextlib.contextmanager
+def stand_ins(read: Read) -> Iterator[None]:
+    """While entered, `.item()`, `.tolist()`, `float()` and a format of a floating fake tensor give a stand-in."""
+    kept = {name: getattr(torch.Tensor, name) for name in ("item", "tolist", "__float__", "__format__")}
+
+    def answering(name: str, answer: Callable[[Any], Any]) -> Callable[..., Any]:
+        def asked(self: Any, *form: str) -> Any:
+            if not isinstance(self, FakeTensor) or self.constant is not None or not self.is_floating_point() or (name != "tolist" and self.numel() != 1):
+                return kept[name](self, *form)
+            read.lines[line_of_program()] += 1
+            return answer(self)
+
+        return asked
+
+    torch.Tensor.item = answering("item", lambda self: Unknown(STAND_IN))
+    torch.Tensor.tolist = answering("tolist", lambda self: _nested(tuple(self.shape)))
+    torch.Tensor.__float__ = answering("__float__", lambda self: STAND_IN)
+    torch.Tensor.__format__ = answering("__format__", lambda self: UNKNOWN)
+    maybe_step = torch.amp.GradScaler._maybe_opt_step
+    # torch/amp/grad_scaler.py steps unless a gradient overflowed: a healthy step
+    torch.amp.GradScaler._maybe_opt_step = lambda self, optimizer, state, *args, **kwargs: optimizer.step(*args, **kwargs)
+    try:
+        yield
+    finally:
+        torch.amp.GradScaler._maybe_opt_step = maybe_step
+        for name, function in kept.items():
+            setattr(torch.Tensor, name, function)
+
+
+def _nested(shape: tuple[int, ...]) -> Any:
+    """Stand-ins in lists of lists of a shape."""
+    return [_nested(shape[1:]) for _ in range(shape[0])] if shape else Unknown(STAND_IN)

@@ -1,0 +1,67 @@
+"""Programs that read numbers from the device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Step = Callable[[], None]
+
+
+def _training(told: Callable[[torch.Tensor], Any], *, half: bool = False) -> Step:
+    model = torch.nn.Linear(512, 512, device="cuda")
+    optimizer = torch.optim.AdamW(model.parameters())
+    scaler = torch.amp.GradScaler("cuda", enabled=half)
+
+    def step() -> None:
+        with torch.autocast("cuda", torch.float16, enabled=half):
+            loss = model(torch.ones(64, 512, device="cuda")).square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        told(loss)
+
+    return step
+
+
+def logging() -> Step:
+    """Averages, guards, rounds and prints its loss."""
+    seen: list[float] = []
+
+    def told(loss: torch.Tensor) -> None:
+        seen.append(loss.item())
+        if not math.isfinite(seen[-1]):
+            raise SystemExit("the loss is not finite")
+        mean = sum(seen) / len(seen)
+        print(f"loss {loss.item():.4f} mean {round(mean, 2)} {loss:.3f} {float(loss)} {math.exp(mean)} {loss.tolist()}")
+
+    return _training(told)
+
+
+def scaling() -> Step:
+    """Trains in fp16 with a scaled loss."""
+    return _training(lambda loss: loss.item(), half=True)
+
+
+def stopping() -> Step:
+    """Goes on only while its loss is large: which way it takes hangs on the number."""
+
+    def told(loss: torch.Tensor) -> None:
+        if loss.item() < 0.1:
+            raise SystemExit
+
+    return _training(told)
+
+
+def counting() -> Step:
+    """Takes a size from the device."""
+    return _training(lambda loss: torch.ones(torch.arange(5, device="cuda").sum().item()))
+
+
+def deciding() -> Step:
+    """Asks a tensor for a truth value."""
+    return _training(lambda loss: 1 if loss > 0.5 else 2)
