@@ -27,6 +27,8 @@ const marking = new Newest();
 
 /** What was answered last, for each job of the state: the job, and the answer or the error. */
 let answered = [];
+/** False while a slider is dragged. */
+let isSettled = true;
 let words = {};
 let form = null;
 
@@ -58,7 +60,8 @@ async function follow(isOld) {
     rank: several ? rankOf(answer, rank).label : null,
   };
   drawing.run((newerWaits) => pictures.show(wanted, newerWaits));
-  // One search at a time: a search takes the server longer than an answer, and answers must not wait for searches.
+  // Searches take the server longer than an answer, so there is one at a time, and none while a slider is dragged: answers must not wait for them.
+  if (!isSettled) return;
   marking.run(async (newerWaits) => {
     await fits.mark(jobs[active], form.knobs, newerWaits);
     const isDrawn = form.knobs.some((one) => one.knob.key === knob && one.knob.unit !== "share");
@@ -126,7 +129,8 @@ async function start() {
   form = new Form(store, settings, document.getElementById("ask"));
   tools();
   form.show(store.job, null);
-  store.subscribe(() => {
+  store.subscribe((state, change) => {
+    isSettled = change.settled;
     form.show(store.job, answered[store.state.active]?.answer);
     answering.run(follow);
   });
