@@ -6,6 +6,7 @@ import click
 
 from everybyte.basics.errors import MissingExtra
 from everybyte.cli.app import FITS
+from everybyte.cli.options import as_json
 
 
 @click.command()
@@ -13,7 +14,8 @@ from everybyte.cli.app import FITS
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="The port; 0 is any free one.")
 @click.option("--allow-host", "names", multiple=True, metavar="NAME", help="A further name that the server answers to, such as gpu.example.org; * is any.")
 @click.option("--no-browser", is_flag=True, help="Opens no browser.")
-def command(host: str, port: int, names: tuple[str, ...], no_browser: bool) -> int:
+@as_json
+def command(host: str, port: int, names: tuple[str, ...], no_browser: bool, as_json: bool) -> int:
     """The web page and its HTTP API, on this machine, until Ctrl-C.
 
     \b
@@ -34,7 +36,7 @@ def command(host: str, port: int, names: tuple[str, ...], no_browser: bool) -> i
     place = address(host, listening)
 
     def tell() -> None:
-        click.echo(f"everybyte answers at {place} (Ctrl-C ends it)")
+        click.echo(_line(place) if as_json else f"everybyte answers at {place} (Ctrl-C ends it)")
         if not no_browser:
             _open_browser(place)
 
@@ -43,6 +45,13 @@ def command(host: str, port: int, names: tuple[str, ...], no_browser: bool) -> i
     except KeyboardInterrupt:
         click.echo(err=True)
     return FITS
+
+
+def _line(place: str) -> str:
+    """The address for a program that waits for it."""
+    from everybyte.report.as_json import head, line
+
+    return line({**head("ui"), "address": place})
 
 
 def _open_browser(place: str) -> None:
