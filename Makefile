@@ -6,7 +6,7 @@ EXAMPLES := $(wildcard examples/*.yaml)
 # An editable install has no bytecode yet: with it the first start is as quick as later ones.
 COMPILE := $(BIN)/python -m compileall -q src || true
 
-.PHONY: help demo ui test test-long lint oracle-llamacpp oracle-vllm oracle-allocator oracles bench bench-peers bench-web docs docs-site clean
+.PHONY: help demo ui test test-long lint oracle-llamacpp oracle-vllm oracle-allocator oracles bench bench-peers bench-web trace-truth docs docs-site clean
 .DEFAULT_GOAL := help
 
 help:  ## shows the targets
@@ -89,6 +89,9 @@ bench: $(VENV)/.dev  ## speed, as ratios to a bare interpreter; layouts of one m
 bench-peers: $(VENV)/.dev  ## time and error beside other estimators, which get an environment of their own
 	$(BIN)/python benchmarks/bench_peers.py
 	$(BIN)/python benchmarks/bench_serving_peers.py
+
+trace-truth: $(VENV)/.dev  ## measured runs of Hugging Face models on one GPU beside their trace and their estimate
+	$(PYTHON) benchmarks/trace_truth.py
 
 bench-web: $(VENV)/.dev  ## estimates a second of the HTTP API under wrk (Debian: apt-get install wrk)
 	$(BIN)/python benchmarks/bench_web.py

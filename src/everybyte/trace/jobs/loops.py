@@ -30,12 +30,20 @@ def step_of(plan: Plan) -> Step:
 
 
 def _batch(plan: Plan) -> dict[str, torch.Tensor]:
-    """A batch on the device: ids and labels, from the Trainer's collator a mask too; where the mask is passed on, as the model makes it."""
-    shape, vocab = (plan.recipe.batch.b, plan.recipe.batch.s), 2
-    batch = {name: torch.randint(vocab, shape, device=DEVICE) for name in ("input_ids", "labels")}
+    """A batch on the device: ids and labels, from the Trainer's collator a mask too."""
+    shape = (plan.recipe.batch.b, plan.recipe.batch.s)
+    batch = {name: torch.randint(2, shape, device=DEVICE) for name in ("input_ids", "labels")}
     if plan.loop == "trainer":
         batch["attention_mask"] = torch.ones(shape, dtype=torch.int64, device=DEVICE)
     return batch
+
+
+def _mask(plan: Plan) -> dict[str, torch.Tensor]:
+    """The mask that some releases of transformers made though nothing is padded (engines/pytorch/train.py MASK_WITHOUT_ONE)."""
+    batch = plan.recipe.batch
+    if not plan.recipe.setup.kernels.masked:
+        return {}
+    return {"attention_mask": torch.ones((batch.b, 1, batch.s, batch.s), dtype=torch.bool, device=DEVICE).tril_()}
 
 
 def _plain_step(plan: Plan, model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Step:
@@ -46,7 +54,7 @@ def _plain_step(plan: Plan, model: nn.Module, optimizer: torch.optim.Optimizer |
 
     def micro_batch() -> None:
         with _autocast(plan):
-            out = model(**batch)
+            out = model(**batch, **_mask(plan))
         loss = out.loss if plan.accumulation == 1 else out.loss / plan.accumulation
         if not plan.keeps_outputs:
             del out
