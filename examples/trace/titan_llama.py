@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn as nn
-import torch.nn.functional as F
+from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn import functional
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 aten = torch.ops.aten
@@ -52,6 +52,8 @@ class Settings:
 
 
 class RMSNorm(nn.Module):
+    """Computes in fp32."""
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
@@ -62,16 +64,20 @@ class RMSNorm(nn.Module):
 
 
 def rotated(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    """Rotary positions, as products of complex numbers."""
     pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * angles[None, : x.shape[1], None, :]).flatten(3).type_as(x)
 
 
 def repeated(x: torch.Tensor, times: int) -> torch.Tensor:
+    """Each head several times."""
     batch, length, heads, size = x.shape
     return x[:, :, :, None, :].expand(batch, length, heads, times, size).reshape(batch, length, heads * times, size)
 
 
 class Attention(nn.Module):
+    """Keys and values are repeated for each head of the queries."""
+
     def __init__(self, s: Settings) -> None:
         super().__init__()
         self.size, self.times = s.width // s.heads, s.heads // s.kv_heads
@@ -84,11 +90,13 @@ class Attention(nn.Module):
         q, k, v = (linear(x).unflatten(-1, (-1, self.size)) for linear in (self.wq, self.wk, self.wv))
         q, k = rotated(q, angles), rotated(k, angles)
         k, v = repeated(k, self.times), repeated(v, self.times)
-        out = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
+        out = functional.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
         return self.wo(out.transpose(1, 2).contiguous().flatten(2))
 
 
 class FeedForward(nn.Module):
+    """SwiGLU."""
+
     def __init__(self, s: Settings) -> None:
         super().__init__()
         self.w1 = nn.Linear(s.width, s.hidden, bias=False)
@@ -96,10 +104,12 @@ class FeedForward(nn.Module):
         self.w3 = nn.Linear(s.width, s.hidden, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.w2(F.silu(self.w1(x)) * self.w3(x))
+        return self.w2(functional.silu(self.w1(x)) * self.w3(x))
 
 
 class Block(nn.Module):
+    """A layer."""
+
     def __init__(self, s: Settings) -> None:
         super().__init__()
         self.attention, self.feed_forward = Attention(s), FeedForward(s)
@@ -111,6 +121,8 @@ class Block(nn.Module):
 
 
 class Llama(nn.Module):
+    """The model."""
+
     def __init__(self, s: Settings) -> None:
         super().__init__()
         self.tok_embeddings = nn.Embedding(s.vocabulary, s.width)
@@ -140,17 +152,21 @@ def every_second_product() -> Any:
     return create_selective_checkpoint_contexts(policy)
 
 
+def checkpointed(block: nn.Module, s: Settings) -> nn.Module:
+    """The layer with activation checkpointing."""
+    if s.recompute == "none":
+        return block
+    keeping = {"context_fn": every_second_product} if s.recompute == "op" else {}
+    return checkpoint_wrapper(block, preserve_rng_state=False, **keeping)
+
+
 def sharded(model: Llama, s: Settings) -> Llama:
     """The model with checkpointing and FSDP2 as torchtitan applies them."""
     mesh = init_device_mesh("cuda", (dist.get_world_size(),), mesh_dim_names=("dp_shard",))
     precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    for name, block in model.layers.items():
-        if s.recompute == "op":
-            block = checkpoint_wrapper(block, context_fn=every_second_product, preserve_rng_state=False)
-        elif s.recompute == "full":
-            block = checkpoint_wrapper(block, preserve_rng_state=False)
-        model.layers[name] = block
-        fully_shard(block, mesh=mesh, mp_policy=precision, reshard_after_forward=int(name) < s.layers - 1)
+    for name in model.layers:
+        model.layers[name] = checkpointed(model.layers[name], s)
+        fully_shard(model.layers[name], mesh=mesh, mp_policy=precision, reshard_after_forward=int(name) < s.layers - 1)
     # the root is never resharded after forward: torch did so until 2.7 whatever it was told, and does so if told nothing
     return fully_shard(model, mesh=mesh, mp_policy=precision, reshard_after_forward=False)
 
@@ -172,7 +188,7 @@ def training(s: Settings) -> Callable[[], None]:
         tokens, labels = batch[:, :-1].to("cuda"), batch[:, 1:].to("cuda")
         optimizer.zero_grad()
         prediction = model(tokens)
-        loss = F.cross_entropy(prediction.flatten(0, 1).float(), labels.flatten(0, 1))
+        loss = functional.cross_entropy(prediction.flatten(0, 1).float(), labels.flatten(0, 1))
         del prediction
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)

@@ -171,7 +171,7 @@ def process_groups(rank: int, world: int) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(replaced(dist, **said, **_objects()))
         stack.enter_context(replaced(c10d, _new_process_group_helper=new_group, **_objects()))
-        stack.enter_context(replaced_everywhere("torch.distributed", "init_process_group", init_process_group))
+        stack.enter_context(replaced_everywhere(make, init_process_group))
         stack.enter_context(mock.patch.dict(os.environ, environment(rank, world)))
         try:
             yield

@@ -17,7 +17,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 from everybyte.basics.errors import EverybyteError
 from everybyte.trace.patches import replaced, replaced_everywhere
 
-PACKAGE = "torch.distributed"
 MESH_METHODS = ("__init__", "__getitem__", "_flatten", "_unflatten", "_concatenate", "_get_all_submeshes", "from_group", "mesh", "__repr__")
 """Methods of DeviceMesh that compute with tensors of rank numbers, whose values they need."""
 
@@ -26,7 +25,7 @@ MESH_METHODS = ("__init__", "__getitem__", "_flatten", "_unflatten", "_concatena
 def parallel_wrappers() -> Iterator[None]:
     """While entered, DeviceMesh, DTensor, DistributedDataParallel and pipeline stages work under fake tensors as on GPUs."""
     with contextlib.ExitStack() as stack:
-        for patch in (_meshes, _sharding, _random_numbers, _replicas, _pipelines):
+        for patch in (_meshes, _sharding, _random_numbers, _replicas, _transfers, _pipelines):
             stack.enter_context(patch())
         yield
 
@@ -46,7 +45,7 @@ def _real(function: Callable[..., Any]) -> Callable[..., Any]:
 def _meshes() -> Iterator[None]:
     from torch.distributed import device_mesh
 
-    importlib.import_module(f"{PACKAGE}.fsdp")  # it imports init_device_mesh by its name
+    importlib.import_module("torch.distributed.fsdp")  # it imports init_device_mesh by its name
     mesh = device_mesh.DeviceMesh
     found: dict[str, Any] = {}
     for name in MESH_METHODS:
@@ -58,7 +57,7 @@ def _meshes() -> Iterator[None]:
         elif inspect.isfunction(value):
             found[name] = _real(value)
     init = _real(device_mesh.init_device_mesh)
-    with replaced(mesh, **found), replaced_everywhere(PACKAGE, "init_device_mesh", init):
+    with replaced(mesh, **found), replaced_everywhere(device_mesh.init_device_mesh, init):
         yield
 
 
@@ -147,13 +146,14 @@ class _Reducer:
 
 
 class _Done:
-    """A collective that is done; comm hooks ask for its result."""
+    """A collective that is done. It holds its tensors until the program waits for it (ProcessGroupNCCL's stash); comm hooks ask for its result."""
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         self.tensors = tensors
 
     def wait(self, *_: Any) -> bool:
         """It is done."""
+        self.tensors = []
         return True
 
     def is_completed(self) -> bool:
@@ -170,6 +170,25 @@ class _Done:
 def _summed(bucket: Any) -> Any:
     """The sum over all ranks lies in the bucket itself."""
     return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0])
+
+
+@contextlib.contextmanager
+def _transfers() -> Iterator[None]:
+    """Pipeline schedules wait for what they have sent at the end of a step, and keep it until then."""
+    batch, send, receive = dist.batch_isend_irecv, dist.isend, dist.irecv
+
+    def batch_isend_irecv(operations: list[Any]) -> list[Any]:
+        batch(operations)
+        return [_Done([operation.tensor for operation in operations])]
+
+    def isend(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        return None if send(tensor, *args, **kwargs) is None else _Done([tensor])
+
+    def irecv(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        return None if receive(tensor, *args, **kwargs) is None else _Done([tensor])
+
+    with replaced_everywhere(batch, batch_isend_irecv), replaced_everywhere(send, isend), replaced_everywhere(receive, irecv):
+        yield
 
 
 class UnknownShapes(EverybyteError):

@@ -22,9 +22,10 @@ def replaced(owner: Any, **values: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def replaced_everywhere(package: str, name: str, value: Any) -> Iterator[None]:
-    """While entered, a function of a package is another one, also in modules of it that have imported it by its name."""
-    modules = [module for path, module in sys.modules.items() if path.startswith(package) and name in vars(module)]
+def replaced_everywhere(function: Any, value: Any) -> Iterator[None]:
+    """While entered, a function is another one, also in modules that have imported it by its name."""
+    name = function.__name__
+    modules = [module for module in list(sys.modules.values()) if getattr(module, "__dict__", {}).get(name) is function]
     with contextlib.ExitStack() as stack:
         for module in modules:
             stack.enter_context(replaced(module, **{name: value}))

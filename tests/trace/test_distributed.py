@@ -1,0 +1,124 @@
+"""A rank that is traced alone takes what a real rank among others takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from tests.trace.peaks import CLOSE
+from tests.trace.programs import parallel
+from tests.trace.ranks import alone, traced_rank
+from torch.distributed._tools.mem_tracker import MemTracker
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+from everybyte.rules.communicators import communicators
+from everybyte.rules.mesh import Mesh
+from everybyte.rules.nccl import Wires, nccl_lines
+from everybyte.trace import parallel as wrappers
+from everybyte.trace.answer import answer_of_ranks
+from everybyte.trace.asked import Asked
+from everybyte.trace.parallel import UnknownShapes
+from everybyte.trace.run import run, run_ranks
+
+PROGRAM = Path(parallel.__file__)
+KINDS = (*parallel.WRAPPED, *parallel.SCHEDULES)
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[int]]]:
+    """The peaks of the first step and of later ones of two real ranks with gloo."""
+    meeting = tmp_path_factory.mktemp("ranks") / "meeting"
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+    ranks = [
+        subprocess.Popen([sys.executable, str(PROGRAM), str(rank), str(meeting), *KINDS], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=one_thread)
+        for rank in (0, 1)
+    ]
+    return [json.loads(rank.communicate(timeout=300)[0].splitlines()[-1]) for rank in ranks]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rank_alone_peaks_as_a_real_one(kind: str, real: list[dict[str, list[int]]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under every wrapper both ranks of two peak, alone on fake tensors, where torch's profiler measured them among real processes."""
+    if kind in parallel.SCHEDULES:
+        monkeypatch.setattr(wrappers._Done, "wait", lambda *_: True)  # gloo holds what was sent even after the program has waited for it, NCCL does not
+    for rank in (0, 1):
+        peaks, _, _ = traced_rank(lambda: parallel.build(kind, "cpu"), rank, 2)
+        expected = real[rank][kind]
+        assert peaks[-1] == pytest.approx(expected[-1], rel=CLOSE)
+        if not kind.startswith(("ddp", "fsdp2-mixed")):
+            assert peaks[0] == pytest.approx(expected[0], rel=CLOSE)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp2-mixed", "fsdp2-recomputed", "tp-fsdp2"])
+def test_the_peak_is_that_of_torchs_own_tracker(kind: str) -> None:
+    """The highest instant of a rank of four is, to the byte, the one that torch's MemTracker finds."""
+    _, highest, _ = traced_rank(lambda: parallel.build(kind, "cpu"), 1, 4)
+    with alone(1, 4):
+        tracker = MemTracker()
+        with tracker:
+            step = parallel.build(kind, "cpu")
+            for _ in range(2):
+                step()
+                tracker.reset_mod_stats()
+        found: Any = tracker.get_tracker_snapshot("peak")
+    assert highest == found[torch.device("cpu")]["Total"]
+
+
+def test_the_program_sees_its_own_rank() -> None:
+    """An unchanged program that asks for NCCL gets a group in which it is that rank of so many, its place in its node, and collectives of objects."""
+    with alone(13, 64):
+        dist.init_process_group("nccl")
+        assert (dist.get_rank(), dist.get_world_size(), dist.get_backend()) == (13, 64, "nccl")
+        assert {name: os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK")} == {
+            "RANK": "13", "WORLD_SIZE": "64", "LOCAL_RANK": "5", "GROUP_RANK": "1",
+        }  # fmt: skip
+        group = dist.new_group([12, 13], backend="nccl")
+        dist.all_reduce(torch.ones(4), group=group)
+        dist.barrier()
+        objects: list[Any] = [None] * 64
+        dist.all_gather_object(objects, "mine")
+        assert objects == ["mine"] * 64
+    assert not dist.is_initialized()
+    assert "RANK" not in os.environ
+
+
+def test_nccls_buffers_are_those_of_an_estimate() -> None:
+    """The groups that FSDP2 uses on eight GPUs have the same rows as an estimate of such a job, and what is gathered and what is
+    reduced lie on streams of their own."""
+    traced = run(Asked(target=f"{PROGRAM}:fsdp2_mixed", world=8, rank=7))
+    expected = nccl_lines(communicators(Mesh(gpus=8, dp_shard=8), "torchtitan"), Wires(9))
+    assert nccl_lines(traced.groups, Wires(9)) == expected
+    gathered = {birth.stream for birth in traced.births if birth.phase == "forward" and birth.stream}
+    reduced = {birth.stream for birth in traced.births if birth.phase == "backward" and birth.stream} - gathered
+    assert (len(gathered), len(reduced)) == (1, 1)
+
+
+def test_groups_are_called_by_their_axes() -> None:
+    """Tensor parallelism beside FSDP2 on 256 GPUs uses groups named by the axes of its mesh, of their sizes."""
+    traced = run(Asked(target=f"{PROGRAM}:tp_fsdp2", world=256, rank=255))
+    assert {group.name: group.ranks for group in traced.groups} == {"tp": 2, "dp_shard": 128, "world": 256}
+
+
+def test_the_rank_that_needs_most_decides() -> None:
+    """First and last stage of a pipeline are two ranks of one answer, and its figures are those of the last, which has the logits."""
+    asked = Asked(target=f"{PROGRAM}:gpipe", world=4)
+    answer = answer_of_ranks(run_ranks(asked, (0, 3)))
+    assert [rank.label for rank in answer.ranks] == ["rank 0", "rank 3"]
+    assert answer.ranks[1].figures["peak.allocated"] > answer.ranks[0].figures["peak.allocated"]
+    assert answer.figures == max((rank.figures for rank in answer.ranks), key=lambda figures: figures["peak.device"])
+
+
+def test_a_stage_that_asks_its_neighbours_is_told_what_to_give() -> None:
+    """A pipeline stage that does not know the shapes between stages is refused with what PipelineStage has to be given."""
+    with alone(1, 4):
+        dist.init_process_group("nccl")
+        stage = PipelineStage(parallel.Model(first=False, last=False), 1, 4, torch.device("cpu"))
+        with pytest.raises(UnknownShapes, match="input_args and output_args"):
+            ScheduleGPipe(stage, n_microbatches=2, loss_fn=None).step()
