@@ -52,8 +52,8 @@ def test_a_rank_alone_peaks_as_a_real_one(kind: str, real: list[dict[str, list[i
         peaks, _, _ = traced_rank(lambda: parallel.build(kind, "cpu"), rank, 2)
         expected = real[rank][kind]
         assert peaks[-1] == pytest.approx(expected[-1], rel=CLOSE)
-        if not kind.startswith(("ddp", "fsdp2-mixed")):
-            assert peaks[0] == pytest.approx(expected[0], rel=CLOSE)
+        if not kind.startswith("ddp"):  # whose first step was not measured
+            assert peaks[0] <= expected[0] * (1 + CLOSE)  # it happens once only: gloo may have held more
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp2-mixed", "fsdp2-recomputed", "tp-fsdp2"])
