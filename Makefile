@@ -91,7 +91,7 @@ bench-peers: $(VENV)/.dev  ## time and error beside other estimators, which get 
 	$(BIN)/python benchmarks/bench_serving_peers.py
 
 trace-truth: $(VENV)/.dev  ## measured runs of Hugging Face models on one GPU beside their trace and their estimate
-	$(PYTHON) benchmarks/trace_truth.py
+	$(BIN)/python benchmarks/trace_truth.py
 
 bench-web: $(VENV)/.dev  ## estimates a second of the HTTP API under wrk (Debian: apt-get install wrk)
 	$(BIN)/python benchmarks/bench_web.py

@@ -70,6 +70,11 @@ EXACT = ("weights", "adapters", "optimizer", "gradients", "activations", "master
 """First parts of ids whose rows are told alike at the peak of the loss, when all layers have run."""
 
 
+# Not compared, and why: "backward", where the estimate lets go of the logits that a plain loop's variable still holds (2·n·V, the row lingering/head/loss)
+# and sums the two gradients of a tied table in place, which autograd does not; "forward", where transformers' local variable holds the embeddings (2·n·h).
+# Neither phase has the peak here. In fp32 the estimate of Phi and GPT-NeoX has a copy of the attention's result that the memory-efficient kernel spares.
+
+
 def job_of(case: str) -> dict[str, Any]:
     """A tiny job."""
     name, settings = CASES[case]

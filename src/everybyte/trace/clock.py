@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import time
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -45,7 +44,6 @@ class Clock:
 
     def begin(self) -> None:
         """A step begins."""
-        self._let_go()
         self.marks.append(Mark(f"step {self.step + 1}", len(self.recorder.events)))
 
     def stepped(self) -> None:
@@ -57,13 +55,7 @@ class Clock:
 
     def finish(self) -> None:
         """The steps are over, and what the program holds between them still lives."""
-        self._let_go()
         self._end = len(self.recorder.events)
-
-    @staticmethod
-    def _let_go() -> None:
-        """Frees cycles of references: torch's tracker of modules hangs hooks on the tensors that it sees, which hold them in a circle."""
-        gc.collect()
 
     def over(self) -> None:
         """The program is over before it has run all steps: what it had begun after its last one is no step."""

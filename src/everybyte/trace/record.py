@@ -8,6 +8,8 @@ from typing import Any, Self
 
 import torch
 from torch._guards import active_fake_mode
+from torch.autograd.graph import register_multi_grad_hook
+from torch.distributed._tools import mod_tracker
 from torch.distributed._tools.mod_tracker import ModTracker
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, is_traceable_wrapper_subclass
@@ -25,6 +27,14 @@ HOLDERS = {aten.add.Tensor: 4, aten.index_put.default: 5}
 """References to a tensor that only autograd and the operation itself hold; one more is somebody else's."""
 OUTERMOST = "Global"
 """How torch's tracker of modules calls the program outside all modules."""
+
+
+class Modules(ModTracker):  # type: ignore[misc]  # torch is not checked
+    """torch's tracker of modules. The hooks that it hangs on tensors hold their graph in a circle for ever: here they are taken off when backward is done."""
+
+    def hook(self, tensors: Any, told: Any, *, mode: Any = "all") -> None:
+        """Instead of torch.autograd.graph.register_multi_grad_hook."""
+        self._post_bw_callbacks_to_enqueue.append(register_multi_grad_hook(tensors, told, mode=mode).remove)
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
@@ -47,7 +57,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
         self.optimizing = False
         self.operations = 0
         self._alive: dict[int, Birth] = {}
-        self._modules = ModTracker()
+        self._modules = Modules()
         self._undo: list[Callable[[], None]] = []
         self._fake_mode: Any = None
 
@@ -92,7 +102,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
             self._resized(storage)
 
         torch.UntypedStorage.resize_ = resized
+        mod_tracker.register_multi_grad_hook = self._modules.hook
         self._undo = [before.remove, after.remove, lambda: setattr(torch.UntypedStorage, "resize_", resize)]
+        self._undo.append(lambda: setattr(mod_tracker, "register_multi_grad_hook", register_multi_grad_hook))
         super().__enter__()
         return self
 
