@@ -32,8 +32,10 @@ HELP = {
     "offload": f"host memory is not traced from a job; {OWN_CODE}",
 }
 """First part of a key -> why, and a way round."""
-NEUTRAL = (None, "none", False, 1)
+NEUTRAL = (None, "none", False)
 """Values that ask for nothing."""
+SIZES = ("mesh.", "pipeline.", "recompute.")
+"""How keys begin for which one is none."""
 ATTENTION_LOSSES = ("hf", "hf-outputs-alive", "hf-shifted", "hf-rebound", "hf-unraised")
 OPTIMIZERS = frozenset({
     "none", "sgd", "sgd-momentum", "adam", "adamw", "adamw-amsgrad", "nadam", "radam", "adamax", "rmsprop", "adagrad", "adadelta", "rprop", "asgd", "adafactor",
@@ -54,7 +56,8 @@ def refuse_job(job: Job, frameworks: Collection[str]) -> None:
     if job.given:
         raise Unsupported("given", "a trace computes every figure; leave it out")
     for key, value in _leaves(msgspec.to_builtins(job.train)):
-        if key not in FOLLOWED and not any(value is neutral or value == neutral for neutral in NEUTRAL):
+        asks = not any(value is neutral or value == neutral == "none" for neutral in NEUTRAL) and not (value == 1 and key.startswith(SIZES))
+        if key not in FOLLOWED and asks:
             raise Unsupported(f"train.{key}", HELP.get(key.split(".")[0], f"a trace of a job does not follow it; leave it out, or {OWN_CODE}"))
 
 
