@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -158,7 +159,7 @@ def test_a_program_without_end_is_stopped(toy: str) -> None:
 
 def test_an_interrupt_leaves_no_process_behind(toy: str) -> None:
     """Ctrl-C ends the command and the process that runs the program."""
-    command = ["everybyte", "trace", f"{toy}:without_end"]
+    command = [sys.executable, "-m", "everybyte", "trace", f"{toy}:without_end"]
     started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     deadline = time.monotonic() + 60
     while not (workers := _workers_of(started.pid)) and time.monotonic() < deadline:

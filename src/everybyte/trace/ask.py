@@ -19,7 +19,8 @@ from everybyte.trace.run import Told, run_ranks
 
 def trace(
     target: str | Job | dict[str, Any] | Callable[[], Any], *, gpu: str | None = None, steps: int = 2, inputs: Sequence[str] = (),
-    optimizer: str | None = None, world: int = 1, ranks: Sequence[int] = (0,), alloc_conf: str = "", timeout: float | None = None, told: Told | None = None,
+    optimizer: str | None = None, world: int = 1, ranks: Sequence[int] = (0,), alloc_conf: str | None = None, timeout: float | None = None,
+    told: Told | None = None,
 ) -> Answer:  # fmt: skip
     """What real PyTorch code would hold on a GPU. It runs on fake tensors in a process of its own; nothing is loaded, and no GPU is needed.
 
@@ -32,7 +33,7 @@ def trace(
     else:
         name = target if isinstance(target, str) else _name_of(target)
         asked = Asked(target=name, gpu=gpu or DEFAULT_GPU, steps=steps, inputs=tuple(inputs), optimizer=optimizer, world=world)
-    return answer_of_ranks(run_ranks(asked, ranks, told, timeout), read_alloc_conf(alloc_conf, "alloc_conf"))
+    return answer_of_ranks(run_ranks(asked, ranks, told, timeout), read_alloc_conf(alloc_conf or "", "alloc_conf"))
 
 
 def _name_of(function: Any) -> str:
