@@ -6,7 +6,7 @@ EXAMPLES := $(wildcard examples/*.yaml)
 # An editable install has no bytecode yet: with it the first start is as quick as later ones.
 COMPILE := $(BIN)/python -m compileall -q src || true
 
-.PHONY: help demo ui test test-long lint oracle-llamacpp oracle-vllm oracle-allocator oracles bench bench-peers bench-web trace-truth docs docs-site clean
+.PHONY: help demo ui test test-long lint oracle-llamacpp oracle-vllm oracle-allocator oracles bench bench-peers bench-trace bench-web trace-truth docs docs-site clean
 .DEFAULT_GOAL := help
 
 help:  ## shows the targets
@@ -92,6 +92,9 @@ bench-peers: $(VENV)/.dev  ## time and error beside other estimators, which get 
 
 trace-truth: $(VENV)/.dev  ## measured runs of Hugging Face models on one GPU beside their trace and their estimate
 	$(BIN)/python benchmarks/trace_truth.py
+
+bench-trace: $(VENV)/.dev  ## traces of Llama 8B and 70B: seconds, operations a second, memory
+	$(BIN)/python benchmarks/bench_trace.py
 
 bench-web: $(VENV)/.dev  ## estimates a second of the HTTP API under wrk (Debian: apt-get install wrk)
 	$(BIN)/python benchmarks/bench_web.py

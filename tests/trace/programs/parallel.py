@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 WIDTH, LAYERS, TOKENS, WORDS = 128, 3, 128, 2048
 FLUSHES = 8
 """Each of gloo's threads keeps the last tensors that it has worked on until it works on others."""
-ROUNDS = 5
+ROUNDS = 3
 """How often two steps are measured: gloo's threads let go of a tensor a moment after it is done, now and then too late, so that the least of several counts."""
 Step = Callable[[], None]
 
