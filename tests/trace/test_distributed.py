@@ -22,10 +22,9 @@ from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 from everybyte.rules.communicators import communicators
 from everybyte.rules.mesh import Mesh
 from everybyte.rules.nccl import Wires, nccl_lines
-from everybyte.trace import parallel as wrappers
 from everybyte.trace.answer import answer_of_ranks
 from everybyte.trace.asked import Asked
-from everybyte.trace.parallel import UnknownShapes
+from everybyte.trace.pipelines import Done, UnknownShapes
 from everybyte.trace.run import run, run_ranks
 
 PROGRAM = Path(parallel.__file__)
@@ -45,7 +44,7 @@ def real_peaks(meeting: Path) -> list[dict[str, list[int]]]:
 def test_a_rank_alone_peaks_as_a_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under every wrapper a rank of two peaks, alone on fake tensors, where torch's profiler measured them among real processes."""
     real = real_peaks(tmp_path / "meeting")
-    monkeypatch.setattr(wrappers._Done, "wait", lambda *_: True)  # gloo holds what was sent even after the program has waited for it, NCCL does not
+    monkeypatch.setattr(Done, "wait", lambda *_: True)  # gloo holds what was sent even after the program has waited for it, NCCL does not
     stages = product(parallel.SCHEDULES, (0, 1))
     alike = product(parallel.WRAPPED, (1,))
     for kind, rank in (*stages, *alike):
@@ -104,6 +103,18 @@ def test_groups_are_called_by_their_axes() -> None:
     """Tensor parallelism beside FSDP2 on 256 GPUs uses groups named by the axes of its mesh, of their sizes."""
     traced = run(Asked(target=f"{PROGRAM}:tp_fsdp2", world=256, rank=255))
     assert {group.name: group.ranks for group in traced.groups} == {"tp": 2, "dp_shard": 128, "world": 256}
+
+
+def test_accelerate_shards_model_and_optimizer() -> None:
+    """Under accelerate's FSDP2 each of eight ranks has an eighth of the parameters, once more of the gradients, and twice of AdamW's states."""
+    traced = run(Asked(target=f"{PROGRAM.with_name('accelerated.py')}:build", world=8, rank=3))
+    first, second = (mark.position for mark in traced.marks[:2])
+    share = sum(birth.nbytes for birth in traced.births if birth.category == "parameter")
+    whole = (2 * 2048 * 128 + 2 * (128 * 128 * 3 + 128 * 256 * 3 + 2 * 128) + 128) * 4
+    gradients = sum(birth.nbytes for birth in traced.births if birth.category == "gradient" and first <= birth.born < second)
+    assert share == pytest.approx(whole / 8, rel=CLOSE)
+    assert gradients == pytest.approx(share, rel=CLOSE)
+    assert sum(birth.nbytes for birth in traced.births if birth.category == "optimizer_state") == pytest.approx(2 * share, rel=CLOSE)
 
 
 def test_the_rank_that_needs_most_decides() -> None:

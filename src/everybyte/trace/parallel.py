@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from everybyte.basics.errors import EverybyteError
 from everybyte.trace.patches import replaced, replaced_everywhere
+from everybyte.trace.pipelines import Done, pipelines, transfers
 
 MESH_METHODS = ("__init__", "__getitem__", "_flatten", "_unflatten", "_concatenate", "_get_all_submeshes", "from_group", "mesh", "__repr__")
 """Methods of DeviceMesh that compute with tensors of rank numbers, whose values they need."""
@@ -25,7 +26,7 @@ MESH_METHODS = ("__init__", "__getitem__", "_flatten", "_unflatten", "_concatena
 def parallel_wrappers() -> Iterator[None]:
     """While entered, DeviceMesh, DTensor, DistributedDataParallel and pipeline stages work under fake tensors as on GPUs."""
     with contextlib.ExitStack() as stack:
-        for patch in (_meshes, _sharding, _random_numbers, _replicas, _transfers, _pipelines):
+        for patch in (_meshes, _sharding, _random_numbers, _moved_states, _addresses, _replicas, transfers, pipelines):
             stack.enter_context(patch())
         yield
 
@@ -89,6 +90,35 @@ def _random_numbers() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _moved_states() -> Iterator[None]:
+    """fully_shard moves a model on the CPU to the GPU by giving its parameters new data; fake parameters keep their old device then, and are told the new."""
+    from torch.distributed.fsdp._fully_shard import _fsdp_init
+
+    before = _fsdp_init._move_states_to_device
+
+    def move(parameters: list[Any], buffers: list[Any], device: torch.device) -> None:
+        before(parameters, buffers, device)
+        for tensor in (*parameters, *buffers):
+            if isinstance(tensor, FakeTensor) and tensor.device.type != "meta":
+                tensor.fake_device = device
+
+    with replaced_everywhere(before, move):
+        yield
+
+
+@contextlib.contextmanager
+def _addresses() -> Iterator[None]:
+    """accelerate (utils/fsdp_utils.py) finds the parameters of an optimizer again by their addresses, which all fake tensors would share."""
+
+    def data_ptr(self: Any) -> int:
+        storage = self.untyped_storage()
+        return int(storage._cdata + self.storage_offset() * self.itemsize) if storage.nbytes() else 0
+
+    with replaced(FakeTensor, data_ptr=data_ptr):
+        yield
+
+
+@contextlib.contextmanager
 def _replicas() -> Iterator[None]:
     """DistributedDataParallel: its reducer is C++ and allocates its buckets through the dispatcher, so that they are seen. What needs values is left out: the
     comparison of shapes between ranks, the first broadcast (whose pieces live before the first step alone), and the order of buckets after the
@@ -118,7 +148,7 @@ def _replicas() -> Iterator[None]:
 
     def all_reduce(tensor: Any, *args: Any, **kwargs: Any) -> Any:
         done = reduce(tensor, *args, **kwargs)
-        return None if done is None else _Done([tensor])
+        return None if done is None else Done([tensor])
 
     def register_comm_hook(reducer: Any, *args: Any) -> None:
         register(reducer.reducer if isinstance(reducer, _Reducer) else reducer, *args)
@@ -145,78 +175,6 @@ class _Reducer:
         return getattr(self.reducer, name)
 
 
-class _Done:
-    """A collective that is done. It holds its tensors until the program waits for it (ProcessGroupNCCL's stash); comm hooks ask for its result."""
-
-    def __init__(self, tensors: list[torch.Tensor]) -> None:
-        self.tensors = tensors
-
-    def wait(self, *_: Any) -> bool:
-        """It is done."""
-        self.tensors = []
-        return True
-
-    def is_completed(self) -> bool:
-        """It is done."""
-        return True
-
-    def get_future(self) -> Any:
-        """Its tensors."""
-        future: Any = torch.futures.Future()
-        future.set_result(self.tensors)
-        return future
-
-
 def _summed(bucket: Any) -> Any:
     """The sum over all ranks lies in the bucket itself."""
     return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0])
-
-
-@contextlib.contextmanager
-def _transfers() -> Iterator[None]:
-    """Pipeline schedules wait for what they have sent at the end of a step, and keep it until then."""
-    batch, send, receive = dist.batch_isend_irecv, dist.isend, dist.irecv
-
-    def batch_isend_irecv(operations: list[Any]) -> list[Any]:
-        batch(operations)
-        return [_Done([operation.tensor for operation in operations])]
-
-    def isend(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        return None if send(tensor, *args, **kwargs) is None else _Done([tensor])
-
-    def irecv(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        return None if receive(tensor, *args, **kwargs) is None else _Done([tensor])
-
-    with replaced_everywhere(batch, batch_isend_irecv), replaced_everywhere(send, isend), replaced_everywhere(receive, irecv):
-        yield
-
-
-class UnknownShapes(EverybyteError):
-    """A pipeline stage asks its neighbours for the shapes of its inputs, and they are not there."""
-
-
-@contextlib.contextmanager
-def _pipelines() -> Iterator[None]:
-    """Stages of torch.distributed.pipelining agree by messages whether they know the shapes between them; alone, a stage has to know them."""
-    try:
-        from torch.distributed.pipelining import _utils, schedules, stage
-    except ImportError:
-        yield
-        return
-    static, needs = _utils.InferenceMode.STATIC, _utils.InferenceMode.needs_dynamic
-
-    def warm_up(self: Any, stages: list[Any], has_backward: bool, *_: Any) -> None:
-        for one in stages:
-            if isinstance(one, stage.PipelineStage):
-                if needs(one._user_meta, has_backward):
-                    raise UnknownShapes(
-                        f"stage {one.stage_index} asks its neighbours for the shapes between them, and the traced rank is alone: "
-                        "give PipelineStage input_args and output_args (and input_grads and output_grads if they are DTensors)"
-                    )
-                one._inference_mode = static
-
-    with contextlib.ExitStack() as stack:
-        for value in list(vars(schedules).values()):
-            if inspect.isclass(value) and "_warmup_p2p" in vars(value):
-                stack.enter_context(replaced(value, _warmup_p2p=warm_up))
-        yield

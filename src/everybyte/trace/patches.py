@@ -10,15 +10,18 @@ from typing import Any
 
 @contextlib.contextmanager
 def replaced(owner: Any, **values: Any) -> Iterator[None]:
-    """While entered, the attributes of a module or class are these."""
-    before = {name: vars(owner)[name] for name in values}
+    """While entered, the attributes of a module or class are these; what it inherits is inherited again afterwards."""
+    before = {name: vars(owner)[name] for name in values if name in vars(owner)}
     for name, value in values.items():
         setattr(owner, name, value)
     try:
         yield
     finally:
-        for name, value in before.items():
-            setattr(owner, name, value)
+        for name in values:
+            if name in before:
+                setattr(owner, name, before[name])
+            else:
+                delattr(owner, name)
 
 
 @contextlib.contextmanager
