@@ -23,7 +23,7 @@ from everybyte.rules.communicators import communicators
 from everybyte.rules.mesh import Mesh
 from everybyte.rules.nccl import Wires, nccl_lines
 from everybyte.trace.answer import answer_of_ranks
-from everybyte.trace.asked import Asked
+from everybyte.trace.asked import GATHERED, OUTPUT, Asked
 from everybyte.trace.pipelines import Done, UnknownShapes
 from everybyte.trace.run import run, run_ranks
 
@@ -99,6 +99,19 @@ def test_nccls_buffers_are_those_of_an_estimate() -> None:
     assert (len(gathered), len(reduced)) == (1, 1)
 
 
+@pytest.mark.parametrize(("kind", "rows"), [("fsdp2_mixed", {"gathered/layers.2", "gathered/embed", "gathered/head"}), ("ddp", {"buckets/gradients"})])
+def test_buffers_of_wrappers_have_rows_as_in_an_estimate(kind: str, rows: set[str]) -> None:
+    """Parameters that FSDP2 has gathered are told by the piece of the network that runs, and DDP's buckets are as large as all gradients."""
+    asked = Asked(target=f"{PROGRAM}:{kind}", world=8)
+    traced = run(asked)
+    answer = answer_of_ranks(((asked, traced),))
+    found = {entry.id: entry for entry in answer.ranks[0].ledger}
+    assert rows <= set(found)
+    if kind == "ddp":
+        parameters = sum(birth.nbytes for birth in traced.births if birth.category == "parameter")
+        assert found["buckets/gradients"].bytes == pytest.approx(parameters, rel=CLOSE)
+
+
 def test_groups_are_called_by_their_axes() -> None:
     """Tensor parallelism beside FSDP2 on 256 GPUs uses groups named by the axes of its mesh, of their sizes."""
     traced = run(Asked(target=f"{PROGRAM}:tp_fsdp2", world=256, rank=255))
@@ -109,7 +122,7 @@ def test_accelerate_shards_model_and_optimizer() -> None:
     """Under accelerate's FSDP2 each of eight ranks has an eighth of the parameters, once more of the gradients, and twice of AdamW's states."""
     traced = run(Asked(target=f"{PROGRAM.with_name('accelerated.py')}:build", world=8, rank=3))
     first, second = (mark.position for mark in traced.marks[:2])
-    share = sum(birth.nbytes for birth in traced.births if birth.category == "parameter")
+    share = sum(birth.nbytes for birth in traced.births if birth.category == "parameter" and birth.operation not in (GATHERED, OUTPUT))
     whole = (2 * 2048 * 128 + 2 * (128 * 128 * 3 + 128 * 256 * 3 + 2 * 128) + 128) * 4
     gradients = sum(birth.nbytes for birth in traced.births if birth.category == "gradient" and first <= birth.born < second)
     assert share == pytest.approx(whole / 8, rel=CLOSE)

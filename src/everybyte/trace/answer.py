@@ -16,7 +16,7 @@ from everybyte.ledger.answer import Answer, HardwareFacts, ModelFacts, RankAnswe
 from everybyte.ledger.build import Line, build
 from everybyte.rules.nccl import Wires, nccl_lines
 from everybyte.rules.overhead import context_line, workspace_line
-from everybyte.trace.asked import Asked, Traced
+from everybyte.trace.asked import GATHERED, OUTPUT, Asked, Traced
 from everybyte.trace.jobs.facts import facts_of
 from everybyte.trace.ledger import ledger_of
 from everybyte.trace.timeline import Timeline
@@ -107,7 +107,7 @@ def _job(asked: Asked) -> dict[str, Any]:
 
 
 def _model(traced: Traced, asked: Asked) -> ModelFacts:
-    parameters = [birth for birth in traced.births if birth.category == "parameter"]
+    parameters = [birth for birth in traced.births if birth.category == "parameter" and birth.operation not in (GATHERED, OUTPUT)]
     trained = {birth.module for birth in traced.births if birth.category == "gradient"}
     total = sum(prod(birth.shape) for birth in parameters)
     return ModelFacts(

@@ -12,6 +12,10 @@ DEFAULT_GPU = "h100-80gb"
 """What the fake device stands for where nobody says."""
 
 
+GATHERED, OUTPUT, REDUCED, BUCKET = "fsdp.unsharded_parameter", "fsdp.all_gather_output", "fsdp.reduce_scatter_input", "ddp.bucket"
+"""Operations by which the buffers of parallel wrappers go."""
+
+
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """A trace that is wanted."""
 

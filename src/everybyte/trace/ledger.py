@@ -9,7 +9,7 @@ from typing import NamedTuple
 from everybyte.ledger.build import Line, Text, build
 from everybyte.ledger.entry import Category, Phase
 from everybyte.ledger.ledger import Ledger
-from everybyte.trace.asked import BirthRow
+from everybyte.trace.asked import BUCKET, GATHERED, OUTPUT, REDUCED, BirthRow
 from everybyte.trace.places import BLOCK, Place, is_adapter, place_of, runs
 from everybyte.trace.timeline import HEAD, Timeline
 
@@ -17,6 +17,10 @@ STATIC: dict[Category, str] = {"parameter": "weights", "optimizer_state": "optim
 """How ids begin of what belongs to a parameter."""
 WORKING = "working"
 """How ids begin of what the piece of the network has that runs; the others are told by runs of layers."""
+WRAPPERS = {
+    GATHERED: ("gathered", ""), OUTPUT: ("gathered", "all-gather output"), REDUCED: ("reduce", "reduce-scatter input"), BUCKET: ("buckets", "gradients"),
+}  # fmt: skip
+"""How the buffers of parallel wrappers are called; without a name by the piece of the network."""
 PASSES: tuple[Phase, ...] = ("forward", "loss", "backward")
 SOURCE = "traced: the program ran on fake tensors"
 MOST_SHAPES = 3
@@ -78,6 +82,9 @@ class _Instant:
     def named(self, birth: BirthRow) -> Named:
         """The row of a storage."""
         category, place = self.timeline.category_of(birth), self.timeline.place(birth)
+        if birth.operation in WRAPPERS:
+            group, name = WRAPPERS[birth.operation]
+            return Named(group, Place("", None, name or place.piece), category)
         if category == "input":
             return Named("input", Place("", None, "batch"), category)
         if category == "gradient":

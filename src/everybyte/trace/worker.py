@@ -87,12 +87,13 @@ def _ranks(asked: Asked, recorder: Any) -> Iterator[Callable[[], tuple[Communica
         return
     from everybyte.trace.device import watched_streams
     from everybyte.trace.distributed import Groups, process_groups
+    from everybyte.trace.gathered import buffers_of_wrappers
     from everybyte.trace.parallel import parallel_wrappers
 
     groups = Groups(asked.rank, asked.world)
     recorder.collective = groups.answer
     # what another stream uses is taken to be done when it is freed, as on a GPU that keeps up with the program
-    with process_groups(asked.rank, asked.world), parallel_wrappers(), watched_streams(lambda *_: None):
+    with process_groups(asked.rank, asked.world), parallel_wrappers(), buffers_of_wrappers(recorder), watched_streams(lambda *_: None):
         yield groups.communicators
 
 
