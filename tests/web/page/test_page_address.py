@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import jobs
+import shared_jobs as jobs
 from visitor import Visitor, decoded, fragment
 
 if TYPE_CHECKING:

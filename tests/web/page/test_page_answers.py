@@ -6,8 +6,8 @@ import json
 import re
 from typing import Any
 
-import jobs
 import pytest
+import shared_jobs as jobs
 import shown
 from click.testing import CliRunner
 from visitor import Visitor, ask

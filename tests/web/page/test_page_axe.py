@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import axe_playwright_python
-import jobs
 import pytest
+import shared_jobs as jobs
 from visitor import Visitor
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import jobs
+import shared_jobs as jobs
 from visitor import Visitor, ask
 
 CELLS = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-import jobs
 import pytest
+import shared_jobs as jobs
 import shown
 import yaml
 from visitor import Visitor, ask

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import struct
 
-import jobs
 import pytest
+import shared_jobs as jobs
 import yaml
 from checkpoint_files import GGUF_LLAMA_TENSORS, LLAMA_CONFIG, gguf_bytes, gguf_llama_metadata, safetensors_bytes
 from visitor import Visitor

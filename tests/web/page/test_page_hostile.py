@@ -7,8 +7,8 @@ import re
 import time
 from typing import TYPE_CHECKING, Any
 
-import jobs
 import pytest
+import shared_jobs as jobs
 from checkpoint_files import GGUF_LLAMA_TENSORS, LLAMA_CONFIG, gguf_bytes, gguf_llama_metadata
 from visitor import Visitor
 

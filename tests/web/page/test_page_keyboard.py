@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import jobs
+import shared_jobs as jobs
 from visitor import Visitor
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import jobs
 import pytest
+import shared_jobs as jobs
 import shown
 from visitor import Visitor, ask
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import jobs
 import pytest
+import shared_jobs as jobs
 from visitor import Visitor
 
 if TYPE_CHECKING:

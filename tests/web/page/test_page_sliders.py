@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
-import jobs
 import pytest
+import shared_jobs as jobs
 import shown
+from playwright.sync_api import Locator
 from visitor import Visitor, answer_to, ask
 
 SEARCHED = [(jobs.SMALL, "train.micro_batch", "Micro-batch"), (jobs.VLLM, "serve.context", "Context"), (jobs.VLLM, "serve.sequences", "Sequences at once")]
@@ -16,6 +18,20 @@ TRACK_END = "knob => Number(/var\\(--good\\) ([\\d.]+)%, transparent/.exec(knob.
 def _with(job: jobs.Job, key: str, value: int) -> jobs.Job:
     section, name = key.split(".")
     return {**job, section: {**job[section], name: value}}
+
+
+def _thumb_is_at_the_end(knob: Locator, slider: Locator) -> bool:
+    end = int(slider.get_attribute("max") or 0)
+    return bool(abs(knob.evaluate(TRACK_END) - 100 * int(slider.input_value()) / end) <= 50 / end)
+
+
+def _until(visitor: Visitor, holds: Callable[[], bool], words: str) -> None:
+    """Waits until something holds: a slider gets its new scale when its search is done."""
+    for _ in range(50):
+        if holds():
+            return
+        visitor.page.wait_for_timeout(100)
+    pytest.fail(f"in vain for 5 s: {words}")
 
 
 @pytest.mark.parametrize(("job", "key", "label"), SEARCHED, ids=[key for _, key, _ in SEARCHED])
@@ -33,8 +49,7 @@ def test_marked_point_is_that_of_fit(searching: Visitor, job: jobs.Job, key: str
     assert searching.job == _with(job, key, found)
     assert knob.get_by_label("exact value").input_value() == str(found)
     slider = knob.locator("input[type=range]")
-    end = int(slider.get_attribute("max") or 0)
-    assert abs(knob.evaluate(TRACK_END) - 100 * int(slider.input_value()) / end) <= 50 / end, "the green part ends where the thumb now stands"
+    _until(searching, lambda: _thumb_is_at_the_end(knob, slider), "the green part ends where the thumb now stands")
     if key == "serve.sequences":
         return  # a server with too many sequences runs, only not all of them at once
     beyond = _with(job, key, found + 1)
