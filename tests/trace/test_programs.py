@@ -10,12 +10,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
 from everybyte.basics.errors import EverybyteError
 from everybyte.basics.units import MiB
 from everybyte.trace.answer import answer_of
 from everybyte.trace.asked import Asked, Progress, Traced
 from everybyte.trace.run import TraceFailed, run
+from everybyte.trace.shim import NoFakeDevice, built
 from everybyte.trace.timeline import Timeline
 
 pytestmark = pytest.mark.usefixtures("compiler")
@@ -132,6 +134,28 @@ def test_a_value_of_a_fake_tensor_is_refused_with_a_way_round(toy: str) -> None:
     assert "if model(" in first
     assert "have shapes but no values" in rest[0]
     assert "everybyte.tracing()" in str(failed.value)
+
+
+@pytest.mark.parametrize(("name", "words"), [("own_operation", "register_fake"), ("triton_kernel", "Triton, whose kernels run on a real GPU alone")])
+def test_what_needs_a_real_gpu_is_told_with_a_way_round(toy: str, name: str, words: str) -> None:
+    """An operation without a fake version and a Triton kernel are named with the line that uses them and what helps."""
+    with pytest.raises(TraceFailed, match=words) as failed:
+        run(Asked(target=f"{toy}:{name}"))
+    assert str(failed.value).startswith(f"{toy}:")
+
+
+def test_compiled_code_runs_eagerly_and_the_answer_says_so(toy: str) -> None:
+    """A program that asks for torch.compile is traced as eager code, under Assumed stands that it is; another program's answer says nothing of it."""
+    asked = Asked(target=f"{toy}:compiled", steps=1)
+    assert any("torch.compile is not followed" in line for line in answer_of(run(asked), asked).assumptions)
+
+
+def test_without_a_compiler_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where no C++ compiler is found and nothing is compiled yet, the message names what is missing and how to get it."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(NoFakeDevice, match="no C\\+\\+ compiler is here: install one"):
+        built(Path(torch.__file__).parent, tmp_path)
 
 
 def test_a_fault_of_the_program_shows_its_own_line_first(toy: str) -> None:

@@ -7,21 +7,27 @@ import traceback
 from everybyte.trace.asked import Failed
 from everybyte.trace.birth import is_of_program
 
+NO_FAKE = "an operation has no fake version"
+REGISTER = "register one with torch.library.register_fake, or trace without it"
+NO_TRITON = ("the program needs Triton, whose kernels run on a real GPU alone", "trace with the eager version of that kernel")
+
 HELP = (
     (
-        "DataDependentOutputException",
+        "DataDependentOutputException", "",
         "the program asks for the value of a tensor (.item(), .tolist(), `if tensor:`), and fake tensors have shapes but no values",
         "guard it for the trace (if not everybyte.tracing()), or trace a function that leaves it out",
     ),
     (
-        "DynamicOutputShapeException",
+        "DynamicOutputShapeException", "",
         "the shape of a result depends on values (nonzero, masked_select, unique), which fake tensors do not have",
         "trace with a fixed shape there: a capacity, a top-k, or a mask that is multiplied",
     ),
-    ("UnsupportedOperatorException", "an operation has no fake version", "register one with torch.library.register_fake, or trace without it"),
-    ("TritonMissing", "a Triton kernel needs a real GPU", "trace with the eager version"),
-)
-"""(exception, what it means, a way round)."""
+    ("UnsupportedOperatorException", "", NO_FAKE, REGISTER),
+    ("RuntimeError", "no fake impl registered", NO_FAKE, REGISTER),
+    ("ModuleNotFoundError", "'triton'", *NO_TRITON),
+    ("RuntimeError", "active drivers", *NO_TRITON),
+)  # fmt: skip
+"""(exception, words of its message, what it means, a way round)."""
 
 
 def told(fault: BaseException) -> Failed:
@@ -30,8 +36,8 @@ def told(fault: BaseException) -> Failed:
     own = next((frame for frame in reversed(frames) if is_of_program(frame.filename)), None)
     line = f"{own.filename}:{own.lineno}: {own.line}" if own else ""
     name = type(fault).__name__
-    for known, meaning, way in HELP:
-        if known == name:
+    for known, words, meaning, way in HELP:
+        if known == name and words in str(fault):
             return Failed(message=meaning, line=line, help=way)
     first = str(fault).strip().splitlines()[0] if str(fault).strip() else ""
     return Failed(message=f"{name}: {first}" if first else name, line=line)

@@ -107,6 +107,32 @@ def module_alone() -> nn.Module:
     return nn.Conv2d(64, 128, kernel_size=3, padding=1)
 
 
+@torch.library.custom_op("everybyte_tests::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    """An operation of the user's that has no fake version."""
+    return 2 * x
+
+
+def own_operation() -> Callable[[], None]:
+    """A step with an operation that only a real GPU can run."""
+    x = torch.randn(4, device="cuda")
+    return lambda: twice(x)
+
+
+def triton_kernel() -> Callable[[], None]:
+    """A step whose kernel is written in Triton."""
+    import triton
+
+    return lambda: triton.jit
+
+
+def compiled() -> Callable[[], None]:
+    """A step of a compiled module."""
+    model = torch.compile(nn.Linear(4, 4).cuda())
+    x = torch.randn(2, 4, device="cuda")
+    return lambda: model(x).sum().backward()
+
+
 def without_end() -> Callable[[], None]:
     """A step that never ends."""
     kept = []
