@@ -99,6 +99,14 @@ def test_a_module_alone_gets_its_input(toy: str) -> None:
     assert max(sizes) == 256 * MiB
 
 
+@pytest.mark.parametrize(("name", "parameters"), [("resnet50", 25_557_032), ("convnext", 28_589_128)])
+def test_convolution_networks_at_their_usual_size(toy: str, name: str, parameters: int) -> None:
+    """ResNet-50 and ConvNeXt-T run on the fake GPU and have as many trained parameters as their papers' code."""
+    asked = Asked(target=f"{Path(toy).with_name('zoo.py')}:{name}", steps=1)
+    answer = answer_of(run(asked), asked)
+    assert answer.model.trainable_params == parameters
+
+
 def test_progress_is_told(toy: str) -> None:
     """Whoever waits hears in which step and phase the program is."""
     heard: list[Progress] = []

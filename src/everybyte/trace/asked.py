@@ -8,6 +8,8 @@ import msgspec
 
 from everybyte.rules.communicators import Communicator
 
+BUFFER = "buffer"
+"""The category of what a module keeps beside its parameters, such as running means: a row among the weights, and no parameter of the model."""
 DEFAULT_GPU = "h100-80gb"
 """What the fake device stands for where nobody says."""
 

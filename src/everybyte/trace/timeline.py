@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from everybyte.basics.units import round_up
 from everybyte.ledger.entry import Category, Phase
-from everybyte.trace.asked import BirthRow, Traced
+from everybyte.trace.asked import BUFFER, BirthRow, Traced
 from everybyte.trace.places import INPUT, LOSS, Place, is_adapter, place_of
 
 BLOCK = 512
@@ -152,6 +152,8 @@ class Timeline:
 
     def category_of(self, birth: BirthRow) -> Category:
         """What a storage is: what the program said of it, else what its life says, as torch's profiler names it."""
+        if birth.category == BUFFER:
+            return "parameter"
         if birth.category:
             return birth.category  # type: ignore[return-value]  # the watch uses the ledger's words
         if birth.again:

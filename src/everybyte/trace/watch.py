@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.utils._pytree import tree_leaves
 
+from everybyte.trace.asked import BUFFER
 from everybyte.trace.places import takes_over
 from everybyte.trace.record import Recorder
 
@@ -70,9 +71,10 @@ class Watch:
         for path, inner in module.named_modules():
             place = self._paths[inner] = f"{root}.{path}" if path else root
             for tensor in (*inner.parameters(recurse=False), *inner.buffers(recurse=False)):
-                if not any(birth.category == "parameter" for birth in self.recorder.births_of(tensor)):
-                    self.recorder.note(tensor, "parameter", place)
-                    if isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad and tensor.is_leaf:
+                if not any(birth.category in ("parameter", BUFFER) for birth in self.recorder.births_of(tensor)):
+                    is_parameter = isinstance(tensor, torch.nn.Parameter)
+                    self.recorder.note(tensor, "parameter" if is_parameter else BUFFER, place)
+                    if is_parameter and tensor.requires_grad and tensor.is_leaf:
                         tensor.register_post_accumulate_grad_hook(self._noting(place))
 
     def _noting(self, place: str) -> Callable[[torch.Tensor], None]:
