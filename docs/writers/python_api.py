@@ -26,7 +26,8 @@ WORDS = {"Category": Category, "Phase": Phase, "Basis": Basis}
 def python_page() -> str:
     """All public names, then the parts of an answer."""
     names = [name for name in everybyte.__all__ if not name.startswith("__")]
-    parts = [INTRODUCTION, *(described(name, getattr(everybyte, name)) for name in names), "## What an answer is made of"]
+    # by the door for lazy names, since `everybyte.trace` is the package of that name once a part of it was imported
+    parts = [INTRODUCTION, *(described(name, everybyte.__getattr__(name)) for name in names), "## What an answer is made of"]
     parts += [described(cls.__name__, cls, level=3) for cls in PARTS]
     words = [(f"`{name}`", ", ".join(f"`{word}`" for word in kind.__args__)) for name, kind in WORDS.items()]
     return page("Python", *parts, "### Words", table(("type", "one of"), words))
