@@ -133,6 +133,15 @@ def test_bad_targets_get_one_clear_message(toy: str, target: str, words: str) ->
     assert words in str(refused.value)
 
 
+@pytest.mark.parametrize("option", [["--world", "8"], ["--input", "1,2"], ["--optimizer", "sgd"], ["--mesh", "dp=2"], ["--ranks", "0"]])
+def test_options_of_programs_are_refused_beside_a_job(option: list[str]) -> None:
+    """Nothing is silently ignored: an option that a job does not follow is named, with exit code 2."""
+    job = str(Path(__file__).parents[2] / "examples" / "llama-3.1-8b-lora-24gb.yaml")
+    done = subprocess.run([sys.executable, "-m", "everybyte", "trace", job, *option], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {option[0]}: goes with a program")
+
+
 def test_a_value_of_a_fake_tensor_is_refused_with_a_way_round(toy: str) -> None:
     """A program that branches on a value hears on which line, what fake tensors cannot do, and what it can do instead."""
     with pytest.raises(TraceFailed) as failed:

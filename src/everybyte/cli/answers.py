@@ -106,7 +106,14 @@ def _show(answer: Answer, job: Job, options: Options, *, several: bool) -> None:
         from everybyte.report.charts.write import write_chart
 
         write_chart(answer, job, options.chart, options.picture)
-    if options.as_json:
+    print_answer(answer, as_json=options.as_json, explain=options.explain, unit=options.unit)
+    if several and not options.as_json:
+        click.echo()
+
+
+def print_answer(answer: Answer, *, as_json: bool, explain: bool, unit: str) -> None:
+    """An answer on standard output: a line of JSON, or the screen, with `explain` also the whole ledger."""
+    if as_json:
         from everybyte.report.as_json import answer_object, line
 
         click.echo(line(answer_object(answer)))
@@ -116,9 +123,7 @@ def _show(answer: Answer, job: Job, options: Options, *, several: bool) -> None:
     from everybyte.report.explain import show_ledger
 
     console = open_console()
-    show_answer(console, answer, options.unit)
-    if options.explain:
+    show_answer(console, answer, unit)
+    if explain:
         console.print()
         show_ledger(console, answer, answer.worst)
-    if several:
-        console.print()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from everybyte.basics.errors import BadInput
+from everybyte.cli.answers import print_answer
 from everybyte.cli.app import DOES_NOT_FIT, FITS
 from everybyte.cli.options import as_json, unit
 from everybyte.cli.progress import Progress
@@ -70,6 +72,7 @@ def command(
     axes = mesh_of(mesh) if mesh else {}
     size = world_of(world, axes)
     if is_job(target):
+        _refuse_beside_job({"--input": inputs, "--optimizer": optimizer, "--world": world, "--ranks": ranks, "--mesh": mesh, "ARGUMENTS": arguments})
         asked = asked_of(target, gpu, steps)
     else:
         asked = Asked(target=target, arguments=arguments, inputs=inputs, optimizer=optimizer, gpu=gpu or DEFAULT_GPU, steps=steps, world=size)
@@ -86,18 +89,12 @@ def command(
         from everybyte.report.trace_file import write_trace
 
         write_trace(traced[0][1], answer, export, settings)
-    if as_json:
-        from everybyte.report.as_json import answer_object, line
-
-        click.echo(line(answer_object(answer)))
-    else:
-        from everybyte.report.console import open_console
-        from everybyte.report.estimate import show_answer
-        from everybyte.report.explain import show_ledger
-
-        console = open_console()
-        show_answer(console, answer, unit)
-        if explain:
-            console.print()
-            show_ledger(console, answer, answer.worst)
+    print_answer(answer, as_json=as_json, explain=explain, unit=unit)
     return FITS if answer.fits else DOES_NOT_FIT
+
+
+def _refuse_beside_job(options: dict[str, object]) -> None:
+    """Options of programs, which a job says itself or does not know. Raises BadInput for the first that is given."""
+    for name, value in options.items():
+        if value:
+            raise BadInput(name, "goes with a program; a job file says what runs, and is traced on one GPU")
