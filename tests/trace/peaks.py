@@ -37,8 +37,9 @@ def measured(step: Step) -> list[int]:
 
 
 ALLOCATION = torch._C._profiler._EventType.Allocation
-SCRATCHY = frozenset({"aten::mkldnn_convolution", "aten::convolution_backward", "aten::mkldnn_linear"})
-"""Kernels of CPUs that reorder tensors in memory of their own, which no GPU has; what they take and give back within the operation is left out."""
+SCRATCHY = frozenset({"aten::mkldnn_convolution", "aten::convolution_backward", "aten::mkldnn_linear", "aten::_grouped_mm", "aten::mul"})
+"""Kernels of CPUs that reorder tensors in memory of their own, or cast factors of two dtypes there (TensorIterator.cpp: on CUDA the kernel casts), which no GPU
+has; what they take and give back within the operation is left out."""
 
 
 def _allocations(nodes: Any) -> list[tuple[int, int]]:

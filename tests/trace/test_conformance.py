@@ -39,8 +39,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
 LORA = {"kind": "lora", "rank": 8, "targets": ["q_proj", "v_proj"]}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{f"{name}-bf16": (name, {}) for name in CONFIGS},
-    **{f"{name}-mixed": (name, {"precision": "bf16-mixed"}) for name in ("llama", "gemma3", "gpt2", "phi")},
-    **{f"{name}-fp32": (name, {"precision": "fp32"}) for name in ("llama", "gemma3", "gpt2")},
+    **{f"{name}-mixed": (name, {"precision": "bf16-mixed"}) for name in ("llama", "gemma3", "gpt2", "phi", "mixtral")},
+    **{f"{name}-fp32": (name, {"precision": "fp32"}) for name in ("llama", "gemma3", "gpt2", "mixtral")},
     **{f"{name}-recomputed": (name, {"recompute": {"policy": "full", "reentrant": False}}) for name in ("llama", "gpt2", "mixtral")},
     "llama-reentrant": ("llama", {"recompute": {"policy": "full", "reentrant": True}}),
     "llama-fused": ("llama", {"optimizer": {"name": "adamw", "impl": "fused"}}),

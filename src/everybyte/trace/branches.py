@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from everybyte.trace.on_import import when_imported
+from everybyte.trace.patches import replaced
 
 
 @contextlib.contextmanager
@@ -22,6 +23,7 @@ def real_branches(device: str) -> Iterator[None]:
         stack.enter_context(_moved_modules())
         stack.enter_context(_masks())
         stack.enter_context(_samples())
+        stack.enter_context(_experts())
         if device == "cuda":
             stack.enter_context(_kernels())
         yield
@@ -88,6 +90,27 @@ def _samples() -> Iterator[None]:
         yield
     finally:
         init._no_grad_trunc_normal_ = before
+
+
+MULTIPLIED = (torch.float32, torch.float16)
+"""What else than bf16 `grouped_mm` multiplies."""
+
+
+@contextlib.contextmanager
+def _experts() -> Iterator[None]:
+    """torch/_meta_registrations.py (_meta_grouped_mm_common) lets `grouped_mm` multiply bf16 alone. Kernels of CPUs and GPUs multiply fp32 and fp16 as well,
+    into the same output and without other memory (ATen/native/GroupedMMUtils.h: _grouped_mm_validate_inputs, _grouped_mm_fallback)."""
+    from torch import _meta_registrations as metas
+
+    before = metas._meta_grouped_mm_common
+
+    def grouped_mm(a: torch.Tensor, b: torch.Tensor, scale_a: Any, scale_b: Any, offs: Any = None, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if a.dtype in MULTIPLIED and b.dtype in MULTIPLIED:
+            return metas._create_grouped_mm_output_tensor(a, b, offs, a.dtype)
+        return before(a, b, scale_a, scale_b, offs, *args, **kwargs)
+
+    with replaced(metas, _meta_grouped_mm_common=grouped_mm):
+        yield
 
 
 UNMASKED = ("_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa")

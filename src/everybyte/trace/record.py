@@ -8,14 +8,13 @@ from typing import Any, Self
 
 import torch
 from torch._guards import active_fake_mode
-from torch.autograd.graph import register_multi_grad_hook
-from torch.distributed._tools import mod_tracker
-from torch.distributed._tools.mod_tracker import ModTracker
+from torch._prims_common import is_non_overlapping_and_dense_or_false
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
 from everybyte.trace.birth import Birth, line_of_program
+from everybyte.trace.modules import Modules
 from everybyte.trace.numbers import stays_real
 
 aten = torch.ops.aten
@@ -25,16 +24,6 @@ IN_PLACE = {aten.add.Tensor: aten.add_.Tensor, aten.index_put.default: aten.inde
 """What autograd's own sums are on real tensors."""
 HOLDERS = {aten.add.Tensor: 4, aten.index_put.default: 5}
 """References to a tensor that only autograd and the operation itself hold; one more is somebody else's."""
-OUTERMOST = "Global"
-"""How torch's tracker of modules calls the program outside all modules."""
-
-
-class Modules(ModTracker):  # type: ignore[misc]  # torch is not checked
-    """torch's tracker of modules. The hooks that it hangs on tensors hold their graph in a circle for ever: here they are taken off when backward is done."""
-
-    def hook(self, tensors: Any, told: Any, *, mode: Any = "all") -> None:
-        """Instead of torch.autograd.graph.register_multi_grad_hook."""
-        self._post_bw_callbacks_to_enqueue.append(register_multi_grad_hook(tensors, told, mode=mode).remove)
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
@@ -102,9 +91,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
             self._resized(storage)
 
         torch.UntypedStorage.resize_ = resized
-        mod_tracker.register_multi_grad_hook = self._modules.hook
         self._undo = [before.remove, after.remove, lambda: setattr(torch.UntypedStorage, "resize_", resize)]
-        self._undo.append(lambda: setattr(mod_tracker, "register_multi_grad_hook", register_multi_grad_hook))
         super().__enter__()
         return self
 
@@ -151,8 +138,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
 
     def _bear(self, storage: torch.UntypedStorage, tensor: torch.Tensor, operation: str) -> Birth:
         birth = Birth(
-            id=len(self.births) + 1, nbytes=storage.nbytes(), operation=operation, module=self._module(), phase=self.phase(), dtype=str(tensor.dtype)[6:],
-            shape=tuple(tensor.shape), stream=self.stream(), line=line_of_program(), born=len(self.events), again=self._again(),
+            id=len(self.births) + 1, nbytes=storage.nbytes(), operation=operation, module=self._modules.innermost(), phase=self.phase(),
+            dtype=str(tensor.dtype)[6:], shape=tuple(tensor.shape), stream=self.stream(), line=line_of_program(), born=len(self.events), again=self._again(),
         )  # fmt: skip
         key = storage._cdata
         birth.alive = weakref.ref(storage, lambda _: self._die(key))
@@ -172,8 +159,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
     def _inside(self, func: Any, nbytes: int) -> None:
         """Memory that a kernel takes and gives back within one operation."""
         birth = Birth(
-            id=len(self.births) + 1, nbytes=nbytes, operation=str(func), module=self._module(), phase=self.phase(), dtype="", shape=(), stream=self.stream(),
-            line=line_of_program(), born=len(self.events), category="workspace",
+            id=len(self.births) + 1, nbytes=nbytes, operation=str(func), module=self._modules.innermost(), phase=self.phase(), dtype="", shape=(),
+            stream=self.stream(), line=line_of_program(), born=len(self.events), category="workspace",
         )  # fmt: skip
         self.births.append(birth)
         self._event(birth.id, nbytes)
@@ -195,10 +182,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
         self.events.append((number, nbytes))
         self.current += nbytes
         self.peak = max(self.peak, self.current)
-
-    def _module(self) -> str:
-        names = [name for name in self._modules.parents if name != OUTERMOST]
-        return max(names, key=len, default="")
 
     def _optimizer(self, running: bool) -> None:
         self.stepping.append(len(self.events))
@@ -225,6 +208,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
             return None
         target = args[0]
         if func is aten.add.Tensor and not (isinstance(args[1], torch.Tensor) and target.shape == args[1].shape and target.dtype == args[1].dtype):
+            return None
+        if not is_non_overlapping_and_dense_or_false(target):
             return None
         alone = target._use_count() <= HOLDERS[func] and torch._C._storage_Use_Count(target.untyped_storage()._cdata) <= 2
         return twin if alone else None
