@@ -6,7 +6,7 @@ EXAMPLES := $(wildcard examples/*.yaml)
 # An editable install has no bytecode yet: with it the first start is as quick as later ones.
 COMPILE := $(BIN)/python -m compileall -q src || true
 
-.PHONY: help demo ui test test-long lint oracle-llamacpp oracle-vllm oracle-allocator oracles bench bench-peers bench-trace bench-web trace-truth docs docs-site clean
+.PHONY: help demo ui test test-long test-cuda-build lint oracle-llamacpp oracle-vllm oracle-allocator oracles bench bench-peers bench-trace bench-web trace-truth docs docs-site clean
 .DEFAULT_GOAL := help
 
 help:  ## shows the targets
@@ -39,6 +39,17 @@ test: $(VENV)/.dev  ## installs with the development extras, then runs all tests
 
 test-long: $(VENV)/.dev  ## the tests that take minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) -m long
+
+# Most users on Linux have the build of torch for CUDA, which is some GB; its tests of traces run here, beside those of libraries that need it.
+CUDA_BUILD := .cuda-build
+TORCHVISION_CUDA_BUILD ?= 0.29.1
+
+test-cuda-build:  ## the tests of traces on PyTorch's build for CUDA, without a GPU, with torchvision, timm and Triton
+	$(PYTHON) -m venv $(CUDA_BUILD)
+	grep -v '^torch==' constraints.txt > $(CUDA_BUILD)/constraints.txt
+	$(CUDA_BUILD)/bin/python -m pip install --quiet torch==$(TORCH_CUDA_BUILD) torchvision==$(TORCHVISION_CUDA_BUILD) timm
+	$(CUDA_BUILD)/bin/python -m pip install --quiet -c $(CUDA_BUILD)/constraints.txt -e '.[dev]'
+	OMP_NUM_THREADS=1 $(CUDA_BUILD)/bin/python -m pytest -q -n $(WORKERS) tests/trace -m "not long"
 
 lint: $(VENV)/.dev  ## style, types, import order
 	$(BIN)/ruff check .

@@ -107,6 +107,35 @@ def test_convolution_networks_at_their_usual_size(toy: str, name: str, parameter
     assert answer.model.trainable_params == parameters
 
 
+def test_a_model_of_a_library_is_traced_by_its_name() -> None:
+    """A class of diffusers is built and run by its name alone; without its inputs, the message names the arguments that it takes."""
+    traced = run(Asked(target="diffusers:AutoencoderTiny", inputs=("1,3,64,64",), steps=1))
+    assert any(birth.category == "parameter" for birth in traced.births)
+    with pytest.raises(EverybyteError, match=r"is a module that takes sample, timestep: say what goes into it \(--input 2,4,64,64\)"):
+        run(Asked(target="diffusers:UNet2DModel"))
+
+
+@pytest.mark.parametrize(("library", "inputs"), [("torchvision", "2,3,224,224"), ("timm", "2,3,224,224")])
+def test_resnet_50_is_the_same_of_every_library(library: str, inputs: str) -> None:
+    """ResNet-50 by its name has 25.6 M parameters, whose gradients are as many bytes."""
+    pytest.importorskip("torchvision", reason="its wheels need a build of torch for CUDA, with which `make test-cuda-build` runs this", exc_type=Exception)
+    asked = Asked(target=f"{library}:resnet50", inputs=(inputs,), steps=1)
+    assert answer_of(run(asked), asked).model.trainable_params == 25_557_032
+
+
+def test_numbers_made_in_backward_are_fake(toy: str) -> None:
+    """A backward pass of the program's own makes a tensor of a number on the GPU, as a forward pass may."""
+    assert run(Asked(target=f"{toy}:number_in_backward")).events
+
+
+def test_kernels_of_triton_are_launched_and_not_run(toy: str) -> None:
+    """A program with a kernel of its own is traced: its output is there, and the answer says what was taken for granted."""
+    pytest.importorskip("triton", reason="comes with a build of torch for CUDA, with which `make test-cuda-build` runs this")
+    traced = run(Asked(target=f"{toy}:launched"))
+    assert sum(birth.shape == (1024, 1024) for birth in traced.births) == 1 + 2
+    assert any("kernels written in Triton are not run" in note for note in traced.notes)
+
+
 def test_progress_is_told(toy: str) -> None:
     """Whoever waits hears in which step and phase the program is."""
     heard: list[Progress] = []
@@ -122,8 +151,9 @@ def test_progress_is_told(toy: str) -> None:
         ("no_such_module:build", "there is no module 'no_such_module' here"),
         ("{toy}:bild", "did you mean build"),
         ("{toy}:no_step", "returns a int; it must build model and optimizer"),
-        ("{toy}:module_alone", "say what goes into it (--input 32,3,224,224)"),
-        ("build", "is neither module:function nor a script"),
+        ("{toy}:module_alone", "is a module that takes input: say what goes into it (--input 32,3,224,224)"),
+        ("build", "is neither module:function, nor a script that ends in .py, nor a job file, nor a model of torchvision, timm, diffusers"),
+        ("diffusers:UNet2DModl", "is no model of diffusers (did you mean UNet2DModel"),
     ],
 )
 def test_bad_targets_get_one_clear_message(toy: str, target: str, words: str) -> None:
@@ -153,7 +183,7 @@ def test_a_value_of_a_fake_tensor_is_refused_with_a_way_round(toy: str) -> None:
     assert "everybyte.tracing()" in str(failed.value)
 
 
-@pytest.mark.parametrize(("name", "words"), [("own_operation", "register_fake"), ("triton_kernel", "Triton, whose kernels run on a real GPU alone")])
+@pytest.mark.parametrize(("name", "words"), [("own_operation", "register_fake"), ("asks_triton_for_a_gpu", "Triton")])
 def test_what_needs_a_real_gpu_is_told_with_a_way_round(toy: str, name: str, words: str) -> None:
     """An operation without a fake version and a Triton kernel are named with the line that uses them and what helps."""
     with pytest.raises(TraceFailed, match=words) as failed:

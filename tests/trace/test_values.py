@@ -25,13 +25,19 @@ def test_a_loss_that_is_logged_has_a_stand_in() -> None:
     assert all("logs.py:" in note and "1.0 stood for it" in note for note in notes)
 
 
+def test_a_count_that_is_printed_has_a_stand_in() -> None:
+    """A loop that counts its right answers for an accuracy is traced, and what it asserts of values holds."""
+    (note,) = trace("counting").notes
+    assert "logs.py:" in note
+
+
 def test_a_scaled_loss_steps() -> None:
     """GradScaler takes the way of a step without overflow: the optimizer's states are there."""
     traced = trace("scaling")
     assert any(birth.category == "optimizer_state" for birth in traced.births)
 
 
-@pytest.mark.parametrize("name", ["stopping", "counting", "deciding"])
+@pytest.mark.parametrize("name", ["stopping", "sizing", "cutting", "deciding"])
 def test_a_number_that_decides_is_refused(name: str) -> None:
     """A number that a condition or a size hangs on is refused at the program's own line, with a way round."""
     with pytest.raises(EverybyteError, match=r"logs\.py:\d+: .*\n.*\n?.*a way round"):

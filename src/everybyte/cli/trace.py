@@ -47,15 +47,15 @@ def command(
     """What real PyTorch code would hold on a GPU: runs it on fake tensors, without a GPU, and records every allocation.
 
     TARGET is module:function or path/to/file.py:function: a function that builds model and optimizer on "cuda" and returns a function that runs one step;
-    or that returns (module, inputs), or a module whose inputs --input names, for a forward and backward pass. Or it is a script, path/to/file.py, with its
-    own ARGUMENTS behind --: a step of it ends when its optimizer has stepped. Or it is a job file: its model is built by transformers without weights and
-    trained as the job says.
+    or that returns (module, inputs), or a module whose inputs --input names, for a forward and backward pass. Or it is a model of torchvision, timm or
+    diffusers by its name. Or it is a script, path/to/file.py, with its own ARGUMENTS behind --: a step of it ends when its optimizer has stepped. Or it is a
+    job file: its model is built by transformers without weights and trained as the job says.
 
     \b
     everybyte trace train.py:build
     everybyte trace train.py --gpu rtx-4090 -- --batch-size 8
     everybyte trace mypackage.experiment:build --gpu a100-80gb --steps 3
-    everybyte trace torchvision.models:resnet50 --input 32,3,224,224 --optimizer sgd
+    everybyte trace torchvision:resnet50 --input 32,3,224,224 --optimizer sgd
     everybyte trace train_fsdp.py --world 64 --ranks 0,last
     everybyte trace job.yaml --explain
     everybyte trace train.py:build --export course.html

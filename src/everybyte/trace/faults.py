@@ -9,14 +9,16 @@ from everybyte.trace.birth import is_of_program
 
 NO_FAKE = "an operation has no fake version"
 REGISTER = "register one with torch.library.register_fake, or trace without it"
-NO_TRITON = ("the program needs Triton, whose kernels run on a real GPU alone", "trace with the eager version of that kernel")
+NO_TRITON = ("the program's kernels are written in Triton, which is not installed here", "install it (Linux: pip install triton), or trace the eager version")
+NO_DRIVER = ("the program asks Triton for a real GPU", "trace with the eager version of that kernel")
 
+NO_VALUE = (
+    "the program takes its way, or a size, by the value of a tensor (.item(), .tolist(), `if tensor:`), and fake tensors have shapes but no values",
+    "guard it for the trace (if not everybyte.tracing()), or trace a function that leaves it out",
+)
 HELP = (
-    (
-        "DataDependentOutputException", "",
-        "the program asks for the value of a tensor (.item(), .tolist(), `if tensor:`), and fake tensors have shapes but no values",
-        "guard it for the trace (if not everybyte.tracing()), or trace a function that leaves it out",
-    ),
+    ("DataDependentOutputException", "", *NO_VALUE),
+    ("TypeError", "Unknown", *NO_VALUE),
     (
         "DynamicOutputShapeException", "",
         "the shape of a result depends on values (nonzero, masked_select, unique), which fake tensors do not have",
@@ -25,7 +27,8 @@ HELP = (
     ("UnsupportedOperatorException", "", NO_FAKE, REGISTER),
     ("RuntimeError", "no fake impl registered", NO_FAKE, REGISTER),
     ("ModuleNotFoundError", "'triton'", *NO_TRITON),
-    ("RuntimeError", "active drivers", *NO_TRITON),
+    ("RuntimeError", "active drivers", *NO_DRIVER),
+    ("AssertionError", "libcuda.so", *NO_DRIVER),
 )  # fmt: skip
 """(exception, words of its message, what it means, a way round)."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import runpy
 import sys
 from collections.abc import Callable
@@ -17,25 +18,26 @@ import torch
 from everybyte.basics.errors import BadInput, did_you_mean
 from everybyte.trace.asked import Asked
 from everybyte.trace.clock import Clock, EnoughSteps
+from everybyte.trace.libraries import IMAGES, TARGET, is_library, model_named
 from everybyte.trace.module_step import random_input, step_of_module
 
 Step = Callable[[], Any]
 Run = Callable[[Clock], None]
-TARGET = "target"
 
 
 def program_of(asked: Asked) -> Run:
-    """What runs `module:function`, `file.py:function`, the script `file.py`, or a job. Raises BadInput where there is none."""
+    """What runs `module:function`, `file.py:function`, a library's model, the script `file.py`, or a job. Raises BadInput where there is none."""
     if asked.job is not None:
         from everybyte.trace.jobs.program import run_of  # most targets need neither the estimate nor transformers
 
         return run_of(asked.job)
     place, colon, name = asked.target.rpartition(":")
-    if colon:
-        return lambda clock: run_steps(_step_of(_found(_module(place), name), asked), clock)
     path = Path(asked.target)
-    if path.suffix != ".py":
-        raise BadInput(TARGET, f"{asked.target!r} is neither module:function nor a script that ends in .py")
+    if is_library(place) or (not colon and path.suffix != ".py"):
+        named = model_named(asked.target)
+        return lambda clock: run_steps(_step_of(named.build, asked, named.images), clock)
+    if colon:
+        return lambda clock: run_steps(_step_of(_found(_module(place), name), asked, IMAGES), clock)
     if not path.is_file():
         raise BadInput(TARGET, f"there is no file {asked.target!r}")
     return lambda clock: _run_script(path, asked.arguments, clock)
@@ -90,14 +92,15 @@ def _found(module: ModuleType, name: str) -> Callable[[], Any]:
     return function
 
 
-def _step_of(build: Callable[[], Any], asked: Asked) -> Step:
-    """What the function returns: a step; (module, inputs); or a module, whose inputs were named beside the target."""
+def _step_of(build: Callable[[], Any], asked: Asked, usual: str) -> Step:
+    """What is built: a step; (module, inputs); or a module, whose inputs were named beside the target, such as `usual`."""
     built = build()
     if isinstance(built, tuple) and len(built) == 2 and isinstance(built[0], torch.nn.Module):
         return step_of_module(*built, asked.optimizer)
     if isinstance(built, torch.nn.Module):
         if not asked.inputs:
-            raise BadInput(TARGET, f"{asked.target} returns a module alone: say what goes into it (--input 32,3,224,224), or return (module, inputs)")
+            takes = ", ".join(name for name, given in inspect.signature(built.forward).parameters.items() if given.default is given.empty)
+            raise BadInput(TARGET, f"{asked.target} is a module that takes {takes}: say what goes into it (--input {usual}), or return (module, inputs)")
         return step_of_module(built.to(asked.device), tuple(random_input(text, asked.device) for text in asked.inputs), asked.optimizer)
     if callable(built):
         step: Step = built

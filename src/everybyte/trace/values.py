@@ -1,13 +1,16 @@
-"""Floating numbers that a program reads from the fake device: to print, to log, to average. They have no values, so that a stand-in is given for them.
+"""Numbers that a program reads from the fake device: to print, to log, to divide by. They have no values, so that a stand-in is given for them.
 
-It is finite, as a healthy run's losses and norms are: guards against infinities let it pass. It refuses to be compared: which way a program takes must not
-hang on a number that nobody knows. Whole numbers and truth values are never stood in for: they are sizes, indices and conditions."""
+It is finite, as a healthy run's losses and norms are: guards against infinities let it pass, and what the program asserts holds. It refuses to be compared
+and to be a size or an index: which way a program takes must not hang on a number that nobody knows."""
 
 from __future__ import annotations
 
 import contextlib
+import linecache
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import torch
@@ -26,13 +29,13 @@ class Unknown(float):
         return Unknown(STAND_IN)
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = __rpow__ = _of
-    __neg__ = __abs__ = __pos__ = _of
+    __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __neg__ = __abs__ = __pos__ = _of
 
     def _decides(self, *_: Any) -> bool:
         raise DataDependentOutputException(torch.ops.aten._local_scalar_dense.default)
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _decides
-    __bool__ = __int__ = __trunc__ = __floor__ = __ceil__ = _decides
+    __bool__ = __int__ = __index__ = __trunc__ = __floor__ = __ceil__ = _decides
     __hash__ = float.__hash__
 
     def __round__(self, digits: Any = None) -> Any:
@@ -56,18 +59,18 @@ class Read:
     def notes(self) -> tuple[str, ...]:
         """What the trace took for granted of them."""
         return tuple(
-            f"{line or 'a library'} read a floating number from the device, which has no value in a trace: {STAND_IN} stood for it" for line in self.lines
+            f"{line or 'a library'} read a number from the device, which has no value in a trace: {STAND_IN} stood for it" for line in self.lines
         )
 
 
 @contextlib.contextmanager
 def stand_ins(read: Read) -> Iterator[None]:
-    """While entered, `.item()`, `.tolist()`, `float()` and a format of a floating fake tensor give a stand-in."""
-    kept = {name: getattr(torch.Tensor, name) for name in ("item", "tolist", "__float__", "__format__")}
+    """While entered, `.item()`, `.tolist()`, `float()` and a format of a fake tensor give a stand-in, and one that is asserted is true."""
+    kept = {name: getattr(torch.Tensor, name) for name in ("item", "tolist", "__float__", "__format__", "__bool__")}
 
     def answering(name: str, answer: Callable[[Any], Any]) -> Callable[..., Any]:
         def asked(self: Any, *form: str) -> Any:
-            if not isinstance(self, FakeTensor) or self.constant is not None or not self.is_floating_point() or (name != "tolist" and self.numel() != 1):
+            if not _is_unknown(self) or (name != "tolist" and self.numel() != 1):
                 return kept[name](self, *form)
             read.lines[line_of_program()] += 1
             return answer(self)
@@ -78,6 +81,7 @@ def stand_ins(read: Read) -> Iterator[None]:
     torch.Tensor.tolist = answering("tolist", lambda self: _nested(tuple(self.shape)))
     torch.Tensor.__float__ = answering("__float__", lambda self: STAND_IN)
     torch.Tensor.__format__ = answering("__format__", lambda self: UNKNOWN)
+    torch.Tensor.__bool__ = lambda self: (_is_unknown(self) and _is_asserted(sys._getframe(1))) or kept["__bool__"](self)
     maybe_step = torch.amp.GradScaler._maybe_opt_step
     # torch/amp/grad_scaler.py steps unless a gradient overflowed: a healthy step
     torch.amp.GradScaler._maybe_opt_step = lambda self, optimizer, state, *args, **kwargs: optimizer.step(*args, **kwargs)
@@ -87,6 +91,15 @@ def stand_ins(read: Read) -> Iterator[None]:
         torch.amp.GradScaler._maybe_opt_step = maybe_step
         for name, function in kept.items():
             setattr(torch.Tensor, name, function)
+
+
+def _is_unknown(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, FakeTensor) and tensor.constant is None
+
+
+def _is_asserted(frame: FrameType) -> bool:
+    """Whether the statement that runs there is an assertion."""
+    return linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("assert ")
 
 
 def _nested(shape: tuple[int, ...]) -> Any:

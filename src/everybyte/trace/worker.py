@@ -56,27 +56,33 @@ def trace(asked: Asked, ear: BinaryIO | None = None) -> Traced | Failed:
 
 
 def _run(asked: Asked, run: Callable[[Clock], None], ear: BinaryIO | None) -> Traced:
+    import torch
+
     from everybyte.trace.branches import real_branches
     from everybyte.trace.compiled import Compiled
     from everybyte.trace.device import DevicelessMode, current_stream_id
     from everybyte.trace.hidden import Hidden
+    from everybyte.trace.kernels import Launches
     from everybyte.trace.record import Recorder
     from everybyte.trace.values import Read, stand_ins
     from everybyte.trace.watch import Watch
 
-    read, compiled = Read(), Compiled()
+    read, compiled, launches = Read(), Compiled(), Launches()
+    launches.skipped()
     started = time.monotonic()
     with DevicelessMode(allow_non_fake_inputs=True):
         recorder = Recorder(asked.device, current_stream_id, Hidden(_gpu(asked)) if asked.device == "cuda" else lambda *_: ())
         _install(asked, recorder)
         clock = Clock(recorder, asked.steps, ear)
-        with real_branches(asked.device), compiled.eager(), stand_ins(read), _ranks(asked, recorder) as communicators, recorder, Watch(recorder).modules():
+        one_thread = torch.autograd.set_multithreading_enabled(False)  # torch keeps for each thread how new tensors of numbers become fake
+        ranks = _ranks(asked, recorder)
+        with one_thread, real_branches(asked.device), compiled.eager(), stand_ins(read), ranks as communicators, recorder, Watch(recorder).modules():
             run(clock)
             groups = communicators()
     births = tuple(_row(birth) for birth in recorder.births)
     return Traced(
         births=births, events=tuple(recorder.events), marks=clock.all_marks(), operations=recorder.operations, seconds=time.monotonic() - started,
-        stepping=tuple(recorder.stepping), groups=groups, notes=(*read.notes(), *compiled.notes()),
+        stepping=tuple(recorder.stepping), groups=groups, notes=(*read.notes(), *compiled.notes(), *launches.notes()),
     )  # fmt: skip
 
 

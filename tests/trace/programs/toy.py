@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -119,11 +120,51 @@ def own_operation() -> Callable[[], None]:
     return lambda: twice(x)
 
 
-def triton_kernel() -> Callable[[], None]:
-    """A step whose kernel is written in Triton."""
+def asks_triton_for_a_gpu() -> Callable[[], None]:
+    """A step that asks Triton what GPU it has."""
+    from triton.runtime import driver
+
+    def step() -> None:
+        print(driver.active.get_current_target())
+
+    return step
+
+
+class Doubled(torch.autograd.Function):
+    """Twice its input; its backward pass makes the number that it multiplies by."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        """(…) -> (…)."""
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        """(…) -> (…)."""
+        return gradient * torch.tensor(2.0, device=gradient.device)
+
+
+def number_in_backward() -> Callable[[], None]:
+    """A step whose backward pass makes a tensor of a number."""
+    layer = nn.Linear(64, 64).cuda()
+    return lambda: Doubled.apply(layer(torch.randn(8, 64, device="cuda"))).sum().backward()  # type: ignore[no-any-return]
+
+
+def launched() -> Callable[[], None]:
+    """A step that launches a kernel of its own, written in Triton."""
     import triton
 
-    return lambda: triton.jit
+    @triton.jit
+    def double(x: Any, y: Any, count: Any) -> None:
+        pass
+
+    x = torch.randn(1024, 1024, device="cuda")
+
+    def step() -> None:
+        y = torch.empty_like(x)
+        double[(1024,)](x, y, x.numel())
+
+    return step
 
 
 def compiled() -> Callable[[], None]:

@@ -1,4 +1,5 @@
-"""The fake CUDA device's C++ part: compiled once for each version of torch, kept in the user's cache, loaded before torch."""
+"""The fake CUDA device's C++ part: compiled once for each version of torch, kept in the user's cache, loaded before torch. Builds for CPUs and for CUDA
+take it alike; a real GPU of the machine is left alone."""
 
 from __future__ import annotations
 
@@ -17,8 +18,6 @@ from everybyte.basics.errors import EverybyteError, MissingExtra
 
 SOURCE = Path(__file__).with_name("fakecuda.cpp")
 COMPILERS = ("c++", "g++", "clang++")
-INSTALLED, REAL_DEVICE = 0, 1
-"""What the library says when it is asked to install the device."""
 
 
 class NoFakeDevice(EverybyteError):
@@ -26,17 +25,17 @@ class NoFakeDevice(EverybyteError):
 
 
 def load(gpus: int = 1) -> None:
-    """Makes this process, which must not have imported torch yet, take tensors on `cuda`. Raises NoFakeDevice, MissingExtra without torch."""
+    """Imports torch, which this process must not have done yet, so that it takes tensors on `cuda`. Raises NoFakeDevice, MissingExtra without torch."""
     if "torch" in sys.modules:
         raise NoFakeDevice("the fake device is loaded before torch, but torch is imported already")
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
         raise MissingExtra("tracing", "trace")
     library = ctypes.CDLL(str(built(Path(spec.origin).parent)))
-    if library.everybyte_install_fake_cuda(gpus) == REAL_DEVICE:
-        raise NoFakeDevice(
-            "this torch has been built for CUDA: tracing needs the CPU build (pip install torch --index-url https://download.pytorch.org/whl/cpu)"
-        )
+    library.everybyte_count_fake_cuda(gpus)
+    import torch  # noqa: F401  # a build for CUDA sets a guard of its own while it is imported
+
+    library.everybyte_install_fake_cuda()
 
 
 def built(torch: Path, cache: Path | None = None) -> Path:

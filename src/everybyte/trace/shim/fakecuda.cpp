@@ -1,8 +1,9 @@
-// Makes a CPU build of PyTorch accept tensors on `cuda`, so that code written for a GPU can run on fake tensors, which have shapes and no data.
+// Makes PyTorch accept tensors on `cuda` where no GPU is, so that code written for a GPU can run on fake tensors, which have shapes and no data.
 //
 // Three registrations are enough: a device guard (which device and stream are current), the CUDA hooks (is there a device, how many), and a timer that
 // DistributedDataParallel's reducer asks for. None of them computes anything. torch looks the hooks up once when it is imported, so this library is
-// loaded before.
+// loaded before. A build for CUDA registers its own three when libtorch_cuda is loaded: ours of the hooks and of the timer have the higher priority, and
+// the guard is put in the place of its own afterwards, when torch has been imported.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -71,7 +72,7 @@ struct FakeHooks : public at::CUDAHooksInterface {
 
 namespace at {
 using FakeHooksOfCuda = FakeHooks;
-C10_REGISTER_TYPED_CLASS(CUDAHooksRegistry, "CUDAHooks", FakeHooksOfCuda)
+C10_REGISTER_TYPED_CLASS_WITH_PRIORITY(CUDAHooksRegistry, "CUDAHooks", c10::REGISTRY_PREFERRED, FakeHooksOfCuda)
 }  // namespace at
 
 namespace c10d {
@@ -80,14 +81,12 @@ struct FakeTimer : public Timer {
   explicit FakeTimer(c10::Device) {}
   std::optional<int64_t> measureDifference(Event start, Event end) override { return getTimeRef(end) - getTimeRef(start); }
 };
-C10_REGISTER_TYPED_CLASS(TimerRegistry, c10::kCUDA, FakeTimer)
+C10_REGISTER_TYPED_CLASS_WITH_PRIORITY(TimerRegistry, c10::kCUDA, c10::REGISTRY_PREFERRED, FakeTimer)
 }  // namespace
 }  // namespace c10d
 
-// 0: the fake device is there. 1: this torch has a real CUDA device guard, which is left alone.
-extern "C" int everybyte_install_fake_cuda(int count) {
-  if (c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA)) return 1;
-  device_count = static_cast<c10::DeviceIndex>(count);
-  c10::impl::registerDeviceGuard(c10::DeviceType::CUDA, &guard);
-  return 0;
-}
+// How many devices there are. Called before torch is imported.
+extern "C" void everybyte_count_fake_cuda(int count) { device_count = static_cast<c10::DeviceIndex>(count); }
+
+// The guard. Called when torch has been imported.
+extern "C" void everybyte_install_fake_cuda() { c10::impl::registerDeviceGuard(c10::DeviceType::CUDA, &guard); }
