@@ -20,11 +20,11 @@ CLOSE = 0.002
 Step = Callable[[], None]
 
 
-def measured(step: Step) -> list[int]:
+def measured(step: Step, steps: int = STEPS) -> list[int]:
     """The growth at the peak of each step, from the events of torch's profiler."""
     gc.collect()  # earlier tests' cycles must not be freed while this one is measured
     peaks = []
-    for _ in range(STEPS):
+    for _ in range(steps):
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as run:
             step()
         events = sorted(_allocations(run.profiler.kineto_results.experimental_event_tree()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from tests.trace.peaks import STEPS, Step
+from tests.trace.peaks import Step
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from everybyte.trace.branches import real_branches
@@ -22,20 +22,20 @@ def alone(rank: int, world: int) -> Iterator[None]:
         yield
 
 
-def traced_rank(make: Callable[[], Step], rank: int, world: int) -> tuple[list[int], int, Recorder]:
-    """(the growth at the peak of each step, the peak of all, the recorder) of a rank."""
+def traced_rank(make: Callable[[], Step], rank: int, world: int, steps: int) -> tuple[list[int], int]:
+    """(the growth at the peak of each step, the peak of all) of a rank."""
     peaks = []
     with alone(rank, world):
         recorder = Recorder("cpu")
         recorder.collective = Groups(rank, world).answer
         with recorder, Watch(recorder).modules():
             step = make()
-            for _ in range(STEPS):
+            for _ in range(steps):
                 before = recorder.current
                 recorder.forget_peak()
                 step()
                 peaks.append(recorder.peak - before)
-    return peaks, highest(recorder), recorder
+    return peaks, highest(recorder)
 
 
 def highest(recorder: Recorder) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives, _fsdp_param
 from torch.nn.parallel import distributed as ddp
 
@@ -20,7 +21,7 @@ def buffers_of_wrappers(recorder: Recorder) -> Iterator[None]:
     """While entered, gathered parameters, the buffers that they are copied out of, gradients on their way, and DDP's buckets get names of their own."""
     parameter = _fsdp_param.FSDPParam
     gather, outputs, reduce = _fsdp_collectives.foreach_all_gather, parameter.init_all_gather_outputs, _fsdp_collectives.foreach_reduce
-    buckets = ddp.DistributedDataParallel._ddp_init_helper
+    buckets, rebuild = ddp.DistributedDataParallel._ddp_init_helper, dist.Reducer._rebuild_buckets
 
     def name(tensor: torch.Tensor, operation: str, category: str, module: str = "") -> None:
         for birth in recorder.births_of(tensor):
@@ -42,17 +43,22 @@ def buffers_of_wrappers(recorder: Recorder) -> Iterator[None]:
         name(result[0], REDUCED, "comm_buffer")
         return result
 
-    def init_buckets(self: Any, *args: Any, **kwargs: Any) -> None:
-        first = len(recorder.births)
-        buckets(self, *args, **kwargs)
-        for birth in recorder.births[first:]:
-            if birth.died is None:
-                birth.operation, birth.category = BUCKET, "comm_buffer"
+    def making_buckets(make: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*args: Any, **kwargs: Any) -> Any:
+            first = len(recorder.births)
+            result = make(*args, **kwargs)
+            for birth in recorder.births[first:]:
+                if birth.died is None:
+                    birth.operation, birth.category = BUCKET, "comm_buffer"
+            return result
+
+        return made
 
     with (
         replaced_everywhere(gather, foreach_all_gather),
         replaced_everywhere(reduce, foreach_reduce),
         replaced(parameter, init_all_gather_outputs=init_all_gather_outputs),
-        replaced(ddp.DistributedDataParallel, _ddp_init_helper=init_buckets),
+        replaced(ddp.DistributedDataParallel, _ddp_init_helper=making_buckets(buckets)),
+        replaced(dist.Reducer, _rebuild_buckets=making_buckets(rebuild)),
     ):
         yield

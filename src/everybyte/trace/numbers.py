@@ -20,8 +20,8 @@ MOST_ELEMENTS = 2**16
 """Larger tensors are data, not numbers."""
 
 
-def stays_real(func: Any, args: Any, kwargs: Any) -> bool:
-    """Whether an operation makes numbers on the CPU, or reads nothing but real tensors there."""
+def stays_real(func: Any, args: Any, kwargs: Any, *, makes: bool = True) -> bool:
+    """Whether an operation reads nothing but real tensors on the CPU, or, if it `makes` numbers there, nothing at all."""
     if args and isinstance(args[0], FakeTensor):
         return False
     device = kwargs.get("device")
@@ -29,5 +29,5 @@ def stays_real(func: Any, args: Any, kwargs: Any) -> bool:
         return False
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     if not tensors:
-        return func in MADE_OF_NUMBERS
+        return makes and func in MADE_OF_NUMBERS
     return all(not isinstance(one, FakeTensor) and one.device.type == "cpu" and one.numel() <= MOST_ELEMENTS for one in tensors)

@@ -6,17 +6,16 @@ import contextlib
 import functools
 import importlib
 import inspect
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from everybyte.trace.patches import replaced, replaced_everywhere
-from everybyte.trace.pipelines import Done, pipelines, transfers
+from everybyte.trace.pipelines import pipelines, transfers
+from everybyte.trace.replicas import replicas
 
 MESH_METHODS = ("__init__", "__getitem__", "_flatten", "_unflatten", "_concatenate", "_get_all_submeshes", "from_group", "mesh", "__repr__")
 """Methods of DeviceMesh that compute with tensors of rank numbers, whose values they need."""
@@ -26,7 +25,7 @@ MESH_METHODS = ("__init__", "__getitem__", "_flatten", "_unflatten", "_concatena
 def parallel_wrappers() -> Iterator[None]:
     """While entered, DeviceMesh, DTensor, DistributedDataParallel and pipeline stages work under fake tensors as on GPUs."""
     with contextlib.ExitStack() as stack:
-        for patch in (_meshes, _sharding, _random_numbers, _moved_states, _addresses, _replicas, transfers, pipelines):
+        for patch in (_meshes, _sharding, _random_numbers, _moved_states, _addresses, replicas, transfers, pipelines):
             stack.enter_context(patch())
         yield
 
@@ -116,65 +115,3 @@ def _addresses() -> Iterator[None]:
 
     with replaced(FakeTensor, data_ptr=data_ptr):
         yield
-
-
-@contextlib.contextmanager
-def _replicas() -> Iterator[None]:
-    """DistributedDataParallel: its reducer is C++ and allocates its buckets through the dispatcher, so that they are seen. What needs values is left out: the
-    comparison of shapes between ranks, the first broadcast (whose pieces live before the first step alone), and the order of buckets after the
-    first step. They have their final sizes from the beginning instead (reducer.cpp rebuild_buckets)."""
-    from torch.nn.parallel import distributed as ddp
-
-    assign, forward = dist._compute_bucket_assignment_by_size, ddp.DistributedDataParallel._pre_forward
-    init = ddp.DistributedDataParallel._ddp_init_helper
-
-    def helper(self: Any, *args: Any, **kwargs: Any) -> None:
-        def final_sizes(parameters: Any, limits: list[int], *rest: Any) -> Any:
-            if limits == [sys.maxsize]:
-                limits = [dist._DEFAULT_FIRST_BUCKET_BYTES, self.bucket_bytes_cap]
-            return assign(parameters, limits, *rest)
-
-        with replaced(dist, _compute_bucket_assignment_by_size=final_sizes):
-            init(self, *args, **kwargs)
-        self.reducer = _Reducer(self.reducer)
-
-    def pre_forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
-        if not self._comm_hooks:
-            # C++'s own hook reads the result of the process group, and a fake group has none
-            self.register_comm_hook(None, lambda state, bucket: _summed(bucket))
-        return forward(self, *inputs, **kwargs)
-
-    reduce, register = dist.all_reduce, dist._register_comm_hook
-
-    def all_reduce(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        done = reduce(tensor, *args, **kwargs)
-        return None if done is None else Done([tensor])
-
-    def register_comm_hook(reducer: Any, *args: Any) -> None:
-        register(reducer.reducer if isinstance(reducer, _Reducer) else reducer, *args)
-
-    nothing = {"_verify_param_shape_across_processes": lambda *_, **__: None, "_sync_module_states": lambda *_, **__: None}
-    with (
-        replaced(ddp, **nothing),
-        replaced(ddp.DistributedDataParallel, _ddp_init_helper=helper, _pre_forward=pre_forward),
-        replaced(dist, all_reduce=all_reduce, _register_comm_hook=register_comm_hook),
-    ):
-        yield
-
-
-class _Reducer:
-    """The reducer, whose buckets are never rebuilt."""
-
-    def __init__(self, reducer: Any) -> None:
-        self.reducer = reducer
-
-    def _rebuild_buckets(self) -> bool:
-        return False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.reducer, name)
-
-
-def _summed(bucket: Any) -> Any:
-    """The sum over all ranks lies in the bucket itself."""
-    return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0])

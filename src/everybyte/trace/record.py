@@ -107,7 +107,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
             return NotImplemented
         if active_fake_mode() is not self._fake_mode:
             return func(*args, **kwargs)  # sharding propagation of DTensor: tensors that never are in memory
-        if self.device != "cpu" and stays_real(func, args, kwargs):
+        if stays_real(func, args, kwargs, makes=self.device != "cpu"):
             with _disable_current_modes():
                 return func(*args, **kwargs)
         self.operations += 1

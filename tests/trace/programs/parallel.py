@@ -3,6 +3,7 @@ the peaks of its first step and of later ones: `python parallel.py RANK FILE KIN
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
@@ -21,10 +23,15 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 WIDTH, LAYERS, TOKENS, WORDS = 128, 3, 128, 2048
+PARAMETERS = 2 * WORDS * WIDTH + WORDS + LAYERS * (8 * WIDTH * WIDTH + 7 * WIDTH)
+"""Of the whole network."""
 FLUSHES = 8
 """Each of gloo's threads keeps the last tensors that it has worked on until it works on others."""
+STEPS = 3
+"""DistributedDataParallel makes its buckets anew in the second step, or, of a static graph, in the third."""
 ROUNDS = 3
-"""How often two steps are measured: gloo's threads let go of a tensor a moment after it is done, now and then too late, so that the least of several counts."""
+"""How often they are measured: gloo's threads let go of a tensor a moment after it is done, now and then too late, so that the least of several counts."""
+ACCUMULATED = "ddp-accumulated"
 Step = Callable[[], None]
 
 
@@ -62,6 +69,14 @@ class Model(nn.Module):
         return self.head(x)
 
 
+class Unused(Model):
+    """A network of which one layer is never called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spare = Block()
+
+
 def build(kind: str, device: str) -> Step:
     """One step of training under the wrapper that `kind` names."""
     if not dist.is_initialized():
@@ -73,8 +88,9 @@ def build(kind: str, device: str) -> Step:
     tokens = torch.randint(0, WORDS, (2, TOKENS), device=device)
 
     def step() -> None:
-        loss = functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
-        loss.backward()
+        for last in (False, True) if kind == ACCUMULATED else (True,):
+            with contextlib.nullcontext() if last else model.no_sync():
+                functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
         optimizer.step()
         optimizer.zero_grad()
         for _ in range(FLUSHES):
@@ -83,8 +99,17 @@ def build(kind: str, device: str) -> Step:
     return step
 
 
-def replicated(device: str, **settings: Any) -> nn.Module:
-    return nn.parallel.DistributedDataParallel(Model().to(device), **settings)
+def replicated(device: str, network: type[nn.Module] = Model, **settings: Any) -> nn.parallel.DistributedDataParallel:
+    return nn.parallel.DistributedDataParallel(network().to(device), **settings)
+
+
+def compressed(device: str, *, built_in: bool = False) -> nn.Module:
+    model = replicated(device)
+    if built_in:
+        model._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
+    else:
+        model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    return model
 
 
 def sharded(device: str, block: type[nn.Module] = Block, **settings: Any) -> nn.Module:
@@ -116,6 +141,11 @@ MIXED = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.floa
 WRAPPED: dict[str, Callable[[str], nn.Module]] = {
     "ddp": replicated,
     "ddp-views": lambda device: replicated(device, gradient_as_bucket_view=True),
+    "ddp-static": lambda device: replicated(device, static_graph=True, bucket_cap_mb=0.5),
+    "ddp-unused": lambda device: replicated(device, Unused, find_unused_parameters=True),
+    "ddp-fp16": compressed,
+    "ddp-built-in": lambda device: compressed(device, built_in=True),
+    ACCUMULATED: replicated,
     "fsdp2": sharded,
     "fsdp2-mixed": lambda device: sharded(device, mp_policy=MIXED),
     "fsdp2-kept": lambda device: sharded(device, reshard_after_forward=False),
@@ -174,11 +204,7 @@ if __name__ == "__main__":
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=int(rank), world_size=2)
     found = {}
     for kind in kinds:
-        step = build(kind, "cpu")
-        if kind.startswith("ddp"):
-            step()
-            step()  # the second step makes the buckets anew, while gloo's threads hold the old ones
-        first, *later = [peak for _ in range(ROUNDS) for peak in measured(step)]
-        found[kind] = (first, min(later))
+        first, *later = zip(*(measured(build(kind, "cpu"), STEPS) for _ in range(ROUNDS)), strict=True)
+        found[kind] = (min(first), min(min(step) for step in later))
     print(json.dumps(found))
     dist.destroy_process_group()
