@@ -33,7 +33,7 @@ def run(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, seconds: float) ->
 def test_a_terminal_sees_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the patience is over the share that is done is shown, and wiped at the end."""
     shown = run(monkeypatch, Terminal(), 0.2)
-    assert "answering 1 of 7" in shown
+    assert "answering ██░░░░░░░░░░░░░░░░░░ 1 of 7" in shown
     assert shown.endswith("\r")
     assert shown.split("\r")[-2].strip() == ""
 

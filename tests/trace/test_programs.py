@@ -21,6 +21,8 @@ from everybyte.trace.shim import NoFakeDevice, built
 from everybyte.trace.timeline import Timeline
 
 pytestmark = pytest.mark.usefixtures("compiler")
+DEEP = 40
+"""Layers of the program `deep`."""
 
 
 def test_a_trace_sees_both_steps(traced: Traced) -> None:
@@ -137,11 +139,13 @@ def test_kernels_of_triton_are_launched_and_not_run(toy: str) -> None:
 
 
 def test_progress_is_told(toy: str) -> None:
-    """Whoever waits hears in which step and phase the program is."""
+    """Whoever waits hears in which step and phase the program is, and how many of its layers are done."""
     heard: list[Progress] = []
-    run(Asked(target=f"{toy}:four_layers", steps=3), heard.append)
-    assert heard
+    run(Asked(target=f"{toy}:deep", steps=3), heard.append)
     assert {told.steps for told in heard} == {3}
+    assert {told.layers for told in heard if told.step > 1} == {DEEP}
+    assert all(0 <= told.done <= DEEP for told in heard)
+    assert len({(told.phase, told.done) for told in heard}) > DEEP / 4
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,15 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 1.0
 PERIOD_S = 0.2
+WIDTH = 20
+"""Cells of the bar."""
 
 
 class Progress:
-    """`with Progress("answering", total=400) as progress: ... progress.advance()`."""
+    """`with Progress("answering", total=400) as progress: ... progress.advance()`. Who learns of the total later sets `total` and `done`."""
 
-    def __init__(self, what: str, total: int | None = None) -> None:
-        self.what, self.total, self.done = what, total, 0
+    def __init__(self, what: str, total: int = 0, unit: str = "") -> None:
+        self.what, self.total, self.unit, self.done = what, total, unit, 0
         self.words = ""
         """What it is at now, where it says so."""
         self._end: threading.Event | None = None
@@ -49,9 +51,7 @@ class Progress:
             return
         longest = 0
         while True:
-            share = f" {self.done:,} of {self.total:,}" if self.total else ""
-            words = f", {self.words}" if self.words else ""
-            line = f"{self.what}{share}{words}, {time.monotonic() - start:.0f} s "
+            line = f"{self._line()}, {time.monotonic() - start:.0f} s "
             longest = max(longest, len(line))
             sys.stderr.write(f"\r{line:<{longest}}")
             sys.stderr.flush()
@@ -59,3 +59,11 @@ class Progress:
                 break
         sys.stderr.write("\r" + " " * longest + "\r")
         sys.stderr.flush()
+
+    def _line(self) -> str:
+        """What it does, a bar, the share that is done, and what it is at."""
+        line = self.what
+        if self.total:
+            full = WIDTH * self.done // self.total
+            line += f" {'█' * full}{'░' * (WIDTH - full)} {self.done:,} of {self.total:,}" + (f" {self.unit}" if self.unit else "")
+        return f"{line}, {self.words}" if self.words else line

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from everybyte.basics.errors import BadInput
@@ -9,6 +11,9 @@ from everybyte.cli.answers import print_answer
 from everybyte.cli.app import DOES_NOT_FIT, FITS
 from everybyte.cli.options import as_json, unit
 from everybyte.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from everybyte.trace.asked import Progress as Far
 
 
 @click.command(no_args_is_help=True)
@@ -64,7 +69,6 @@ def command(
     from everybyte.allocator.settings import read_alloc_conf
     from everybyte.trace.answer import answer_of_ranks
     from everybyte.trace.asked import DEFAULT_GPU, Asked
-    from everybyte.trace.asked import Progress as Far
     from everybyte.trace.jobs.program import asked_of, is_job
     from everybyte.trace.launch import mesh_of, ranks_of, world_of
     from everybyte.trace.run import run_ranks
@@ -78,12 +82,8 @@ def command(
         asked = Asked(target=target, arguments=arguments, inputs=inputs, optimizer=optimizer, gpu=gpu or DEFAULT_GPU, steps=steps, world=size)
     stated = ((asked.job or {}).get("env") or {}).get("alloc_conf", "")
     settings = read_alloc_conf(alloc_conf or stated, "--alloc-conf" if alloc_conf else "env.alloc_conf")
-    with Progress("tracing") as progress:
-
-        def tell(far: Far) -> None:
-            progress.words = f"step {far.step} of {far.steps}, {far.phase} {far.module}".rstrip() if far.step else "building"
-
-        traced = run_ranks(asked, ranks_of(ranks, size, axes), tell, timeout)
+    with Progress("tracing", unit="layers") as progress:
+        traced = run_ranks(asked, ranks_of(ranks, size, axes), lambda far: _tell(far, progress), timeout)
     answer = answer_of_ranks(traced, settings)
     if export is not None:
         from everybyte.report.trace_file import write_trace
@@ -91,6 +91,17 @@ def command(
         write_trace(traced[0][1], answer, export, settings)
     print_answer(answer, as_json=as_json, explain=explain, unit=unit)
     return FITS if answer.fits else DOES_NOT_FIT
+
+
+def _tell(far: Far, progress: Progress) -> None:
+    """Each layer is passed forward and backward in every step; a pass that begins anew, of another micro-batch, takes nothing back."""
+    if not far.step:
+        progress.words, progress.done = "building", 0  # the next rank begins anew
+        return
+    passes = 2 * (far.step - 1) + (far.phase != "forward")
+    progress.total = 2 * far.steps * far.layers
+    progress.done = max(progress.done, passes * far.layers + far.done)
+    progress.words = f"step {far.step} of {far.steps}, {far.phase}"
 
 
 def _refuse_beside_job(options: dict[str, object]) -> None:

@@ -49,8 +49,9 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     steps: int
     phase: str
-    module: str
-    operations: int
+    done: int
+    """Layers that this phase is done with, of `layers`, which are 0 as long as no module with layers has been called."""
+    layers: int
 
 
 class BirthRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

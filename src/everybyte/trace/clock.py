@@ -1,4 +1,4 @@
-"""Counts the steps of a traced program and tells how far it is."""
+"""Counts the steps of a traced program and tells how far it is, by the layers that are done."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from everybyte.basics.errors import EverybyteError
 from everybyte.trace.asked import Mark, Progress
 
 if TYPE_CHECKING:
+    from everybyte.trace.layers import Layers
     from everybyte.trace.record import Recorder
 
 PAUSE_S = 0.1
@@ -31,8 +32,8 @@ class EndlessProgram(EverybyteError):
 class Clock:
     """Marks the steps in the events of a recorder; its words on progress go to `ear`, if there is one."""
 
-    def __init__(self, recorder: Recorder, steps: int, ear: BinaryIO | None = None) -> None:
-        self.recorder, self.steps, self._ear, self._told = recorder, steps, ear, 0.0
+    def __init__(self, recorder: Recorder, steps: int, layers: Layers, ear: BinaryIO | None = None) -> None:
+        self.recorder, self.steps, self.layers, self._ear, self._told = recorder, steps, layers, ear, 0.0
         self.marks: list[Mark] = []
         self._end: int | None = None
         recorder.watchers.append(self._born)
@@ -75,6 +76,7 @@ class Clock:
             return
         self._told = now
         birth = recorder.births[-1]
-        words = Progress(step=self.step, steps=self.steps, phase=birth.phase, module=birth.module, operations=recorder.operations)
+        done = self.layers.done(birth.module, birth.phase)
+        words = Progress(step=self.step, steps=self.steps, phase=birth.phase, done=done, layers=len(self.layers))
         with contextlib.suppress(BrokenPipeError):
             self._ear.write(msgspec.json.encode(words) + b"\n")

@@ -11,6 +11,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from everybyte.trace.asked import BUFFER
+from everybyte.trace.layers import Layers
 from everybyte.trace.places import takes_over
 from everybyte.trace.record import Recorder
 
@@ -22,7 +23,7 @@ class Watch:
     """Learns of a module when it is called for the first time: no program has to say which its model is."""
 
     def __init__(self, recorder: Recorder) -> None:
-        self.recorder = recorder
+        self.recorder, self.layers = recorder, Layers()
         self._paths: WeakKeyDictionary[torch.nn.Module, str] = WeakKeyDictionary()
         self._depth = 0
 
@@ -70,6 +71,7 @@ class Watch:
         root = type(module).__name__
         for path, inner in module.named_modules():
             place = self._paths[inner] = f"{root}.{path}" if path else root
+            self.layers.meet(place)
             for tensor in (*inner.parameters(recurse=False), *inner.buffers(recurse=False)):
                 if not any(birth.category in ("parameter", BUFFER) for birth in self.recorder.births_of(tensor)):
                     is_parameter = isinstance(tensor, torch.nn.Parameter)

@@ -73,10 +73,11 @@ def _run(asked: Asked, run: Callable[[Clock], None], ear: BinaryIO | None) -> Tr
     with DevicelessMode(allow_non_fake_inputs=True):
         recorder = Recorder(asked.device, current_stream_id, Hidden(_gpu(asked)) if asked.device == "cuda" else lambda *_: ())
         _install(asked, recorder)
-        clock = Clock(recorder, asked.steps, ear)
+        watch = Watch(recorder)
+        clock = Clock(recorder, asked.steps, watch.layers, ear)
         one_thread = torch.autograd.set_multithreading_enabled(False)  # torch keeps for each thread how new tensors of numbers become fake
         ranks = _ranks(asked, recorder)
-        with one_thread, real_branches(asked.device), compiled.eager(), stand_ins(read), ranks as communicators, recorder, Watch(recorder).modules():
+        with one_thread, real_branches(asked.device), compiled.eager(), stand_ins(read), ranks as communicators, recorder, watch.modules():
             run(clock)
             groups = communicators()
     births = tuple(_row(birth) for birth in recorder.births)

@@ -174,6 +174,15 @@ def compiled() -> Callable[[], None]:
     return lambda: model(x).sum().backward()
 
 
+def deep() -> Callable[[], None]:
+    """A step of forty layers."""
+    model = nn.Sequential()
+    model.add_module("blocks", nn.Sequential(*(Block(64) for _ in range(40))))
+    model.cuda()
+    x = torch.randn(2, 16, 64, device="cuda")
+    return lambda: model(x).sum().backward()
+
+
 def without_end() -> Callable[[], None]:
     """A step that never ends."""
     kept = []
