@@ -13,12 +13,13 @@ MODEL = "meta-llama/Llama-3.2-1B"
 REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "fused kernels": ("train.kernels", {"kernels": ["liger"]}),
     "compiling": ("train.compile", {"compile": True}),
-    "a packed base": ("train.quantization.format", {"quantization": {"format": "nf4"}, "adapter": {"kind": "lora"}}),
+    "a base that bitsandbytes does not pack": ("train.quantization.format", {"quantization": {"format": "gptq"}, "adapter": {"kind": "lora"}}),
+    "modules that are packed": ("train.quantization.modules", {"quantization": {"format": "nf4", "modules": ["q_proj"]}, "adapter": {"kind": "lora"}}),
     "several ranks": ("train.sharding", {"sharding": "zero2"}),
     "offload": ("train.offload.optimizer", {"offload": {"optimizer": "cpu"}}),
     "a master copy": ("train.precision", {"precision": "bf16-master"}),
     "a framework with a loop of its own": ("train.framework", {"framework": "torchtune"}),
-    "an optimizer that torch has not": ("train.optimizer.name", {"optimizer": {"name": "adamw-8bit"}}),
+    "an optimizer of another library": ("train.optimizer.name", {"optimizer": {"name": "lion"}}),
     "another type of gradients": ("train.dtypes.grads", {"precision": "bf16", "dtypes": {"grads": "fp32"}}),
     "flash attention in fp32": ("train.attention", {"attention": "flash2", "precision": "fp32"}),
     "every other layer": ("train.recompute.every", {"recompute": {"policy": "full", "every": 2}}),
@@ -49,7 +50,7 @@ def test_a_job_of_several_gpus_or_of_serving_is_refused() -> None:
 
 
 def test_values_that_ask_for_nothing_are_taken() -> None:
-    """`none`, false and axes of one are what a trace does anyway; the GPU is the job's."""
-    asked = asked_of(job_of({"sharding": "none", "compile": False, "mesh": {"tp": 1}, "offload": {"optimizer": "none"}}))
+    """`none`, false, what is empty and axes of one are what a trace does anyway; the GPU is the job's."""
+    asked = asked_of(job_of({"sharding": "none", "compile": False, "mesh": {"tp": 1}, "offload": {"optimizer": "none"}, "kernels": [], "extra": {}}))
     assert asked.gpu == "a100-80gb"
     assert asked.job is not None

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
-from everybyte.basics.errors import Unsupported
 from everybyte.trace.jobs.losses import use_loss
 from everybyte.trace.jobs.model import DEVICE, model_of, torch_type
+from everybyte.trace.jobs.optimizers import Groups, decay_groups, optimizer_of
 from everybyte.trace.jobs.plan import Plan
 
 Step = Callable[[], None]
@@ -24,7 +24,8 @@ def step_of(plan: Plan) -> Step:
     """Builds everything and returns one step of the job's loop."""
     model = model_of(plan)
     use_loss(model, plan.recipe.setup.kernels.loss)
-    optimizer = _optimizer(plan, model)
+    trained: Groups = [{"params": [parameter for parameter in model.parameters() if parameter.requires_grad]}]
+    optimizer = optimizer_of(plan.recipe.optimizer, decay_groups(model) if plan.loop == "trainer" else trained)
     run = {"plain": _plain_step, "trainer": _trainer_step}[plan.loop]
     return run(plan, model, optimizer)
 
@@ -127,38 +128,3 @@ def _clip_and_step(parameters: list[nn.Parameter], optimizer: torch.optim.Optimi
         torch.nn.utils.clip_grad_norm_(parameters, clip)
     scaler.step(optimizer)
     scaler.update()
-
-
-CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
-    "sgd": ("SGD", {}), "sgd-momentum": ("SGD", {"momentum": 0.9}), "adam": ("Adam", {}), "adamw": ("AdamW", {}), "adamw-amsgrad": ("AdamW", {"amsgrad": True}),
-    "nadam": ("NAdam", {}), "radam": ("RAdam", {}), "adamax": ("Adamax", {}), "rmsprop": ("RMSprop", {}), "adagrad": ("Adagrad", {}),
-    "adadelta": ("Adadelta", {}), "rprop": ("Rprop", {}), "asgd": ("ASGD", {}), "adafactor": ("Adafactor", {}),
-}  # fmt: skip
-"""Names of rules.optimizer -> the class of torch.optim and its own settings."""
-
-
-def _optimizer(plan: Plan, model: nn.Module) -> torch.optim.Optimizer | None:
-    """The optimizer over what is trained; the Trainer makes a group of what decays and one of what does not."""
-    chosen = plan.recipe.optimizer
-    if chosen.name == "none":
-        return None
-    name, settings = CLASSES[chosen.name]
-    impl = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {"foreach": False}}[chosen.impl]
-    groups: list[dict[str, Any]] = [{"params": [parameter for parameter in model.parameters() if parameter.requires_grad]}]
-    if plan.loop == "trainer":
-        groups = _decay_groups(model)
-    try:
-        made: torch.optim.Optimizer = getattr(torch.optim, name)(groups, lr=1e-4, **settings, **impl)
-    except TypeError:
-        raise Unsupported("train.optimizer.impl", f"torch.optim.{name} has no {chosen.impl} way") from None
-    return made
-
-
-def _decay_groups(model: nn.Module) -> list[dict[str, Any]]:
-    """transformers/trainer.py create_optimizer and get_decay_parameter_names: biases and norms do not decay."""
-    from transformers.trainer_pt_utils import get_parameter_names
-
-    decaying = set(get_parameter_names(model, [nn.LayerNorm], [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm(?:$|\.)"]))
-    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    groups = [[parameter for name, parameter in trained if (name in decaying) is decays] for decays in (True, False)]
-    return [{"params": group} for group in groups if group]

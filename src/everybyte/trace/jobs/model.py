@@ -9,8 +9,10 @@ from torch import nn
 
 from everybyte.basics.dtypes import DType
 from everybyte.basics.errors import BadInput, MissingExtra, Unsupported
+from everybyte.layers.setup import Setup
 from everybyte.rules.recipe import Recipe
 from everybyte.trace.jobs.attention import FLASH, register_flash
+from everybyte.trace.jobs.packed import is_packed, pack
 from everybyte.trace.jobs.plan import Plan
 
 DEVICE = "cuda"
@@ -30,6 +32,7 @@ def model_of(plan: Plan) -> nn.Module:
     recipe = plan.recipe
     setup = recipe.setup
     model = _bare(plan)
+    _prepare(model, setup)
     _freeze(model, setup.frozen)
     if setup.adapter is not None:
         model = _adapted(model, plan)
@@ -55,6 +58,8 @@ def _bare(plan: Plan) -> nn.Module:
         register_flash()
     asked = {"dtype": torch_type(plan.recipe.setup.weights), "attn_implementation": attention}
     model: nn.Module = build(config, **asked)
+    if plan.recipe.setup.packed is not None:
+        pack(model, plan.recipe.setup.packed, torch_type(plan.recipe.setup.compute or plan.recipe.setup.weights), DEVICE)
     return model.to(DEVICE)
 
 
@@ -77,6 +82,18 @@ def _config(plan: Plan) -> Any:
             if getattr(text, name, None):
                 setattr(text, name, plan.recipe.setup.dropout)
     return config
+
+
+def _prepare(model: Any, setup: Setup) -> None:
+    """peft.prepare_model_for_kbit_training: what is not packed becomes fp32, if the framework leaves it so (rules/adapter_from_job.py prepared_types).
+    Layers of bitsandbytes give their bias the type of their input again (nn/modules.py forward)."""
+    head = model.get_output_embeddings()
+    for module in model.modules():
+        kind = setup.outer_weights if module is head or isinstance(module, nn.Embedding) else setup.norm_weights
+        if kind is None or is_packed(module):
+            continue
+        for parameter in module.parameters(recurse=False):
+            parameter.data = parameter.data.to(torch_type(kind))
 
 
 def _freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:

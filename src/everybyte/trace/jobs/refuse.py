@@ -10,14 +10,17 @@ import msgspec
 from everybyte.basics.dtypes import FP32
 from everybyte.basics.errors import Unsupported
 from everybyte.job import Job
+from everybyte.rules.adapter_from_job import PREPARED
 from everybyte.rules.recipe import Recipe
+from everybyte.trace.jobs.optimizers import OPTIMIZERS
 
 FOLLOWED = frozenset({
-    "framework", "version", "micro_batch", "seq_len", "tokens", "grad_accum", "precision", "dtypes.weights", "dtypes.compute", "dtypes.grads", "dtypes.master",
-    "dtypes.optimizer", "optimizer.name", "optimizer.impl", "optimizer.state_dtype", "adapter.kind", "adapter.rank", "adapter.alpha", "adapter.targets",
-    "adapter.modules_to_save", "adapter.dtype", "adapter.trainable_params", "freeze", "recompute.policy", "recompute.reentrant", "attention", "loss.kind",
-    "loss.logits_dtype", "dropout", "zero_grad_set_to_none", "grad_clip", "extra.lora_dropout", "extra.keeps_outputs", "extra.empty_cache", "extra.packing",
-    "extra.include_tokens_per_second",
+    "framework", "version", "micro_batch", "seq_len", "tokens", "grad_accum", "precision", "dtypes.weights", "dtypes.compute", "dtypes.grads",
+    "dtypes.master", "dtypes.optimizer", "optimizer.name", "optimizer.impl", "optimizer.state_dtype", "optimizer.paged", "adapter.kind", "adapter.rank",
+    "adapter.alpha", "adapter.targets", "adapter.modules_to_save", "adapter.dtype", "adapter.trainable_params", "quantization.format", "quantization.bits",
+    "quantization.group_size", "quantization.double", "quantization.kbit_prep", "quantization.storage", "freeze", "recompute.policy", "recompute.reentrant",
+    "attention", "loss.kind", "loss.logits_dtype", "dropout", "zero_grad_set_to_none", "grad_clip", "extra.lora_dropout", "extra.keeps_outputs",
+    "extra.empty_cache", "extra.packing", "extra.include_tokens_per_second",
 })  # fmt: skip
 """Keys of `train` that a trace follows, or that only say more about the same run."""
 OWN_CODE = "trace a function or script of your own that does it"
@@ -28,19 +31,12 @@ HELP = {
     "mesh": "the trace of a job runs one GPU; trace your own loop with --world",
     "pipeline": "the trace of a job runs one GPU; trace your own loop with --world",
     "buckets": "the trace of a job runs one GPU; trace your own loop with --world",
-    "quantization": "packed weights are a type of tensor that cannot be fake; trace the adapter on a 16-bit base, or ask `everybyte estimate`",
     "offload": f"host memory is not traced from a job; {OWN_CODE}",
 }
 """First part of a key -> why, and a way round."""
-NEUTRAL = (None, "none", False)
-"""Values that ask for nothing."""
 SIZES = ("mesh.", "pipeline.", "recompute.")
 """How keys begin for which one is none."""
 ATTENTION_LOSSES = ("hf", "hf-outputs-alive", "hf-shifted", "hf-rebound", "hf-unraised")
-OPTIMIZERS = frozenset({
-    "none", "sgd", "sgd-momentum", "adam", "adamw", "adamw-amsgrad", "nadam", "radam", "adamax", "rmsprop", "adagrad", "adadelta", "rprop", "asgd", "adafactor",
-})  # fmt: skip
-"""Optimizers of torch.optim by the names of rules.optimizer."""
 ADAPTERS = ("lora", "rslora", "dora")
 
 
@@ -56,24 +52,26 @@ def refuse_job(job: Job, frameworks: Collection[str]) -> None:
     if job.given:
         raise Unsupported("given", "a trace computes every figure; leave it out")
     for key, value in _leaves(msgspec.to_builtins(job.train)):
-        asks = not any(value is neutral or value == neutral == "none" for neutral in NEUTRAL) and not (value == 1 and key.startswith(SIZES))
-        if key not in FOLLOWED and asks:
+        asks = value is not None and value is not False and value not in ("none", ()) and not (value == 1 and key.startswith(SIZES))
+        if asks and key not in FOLLOWED:
             raise Unsupported(f"train.{key}", HELP.get(key.split(".")[0], f"a trace of a job does not follow it; leave it out, or {OWN_CODE}"))
 
 
 def _leaves(part: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
     """`optimizer.name`, "adamw": the settings of a part of a job by their keys."""
     for key, value in part.items():
-        if isinstance(value, dict) and value:
+        if isinstance(value, dict):
             yield from _leaves(value, f"{path}{key}.")
         else:
             yield f"{path}{key}", value
 
 
-def refuse_recipe(recipe: Recipe) -> None:
-    """Raises Unsupported for what the job's settings, with their defaults, come to and no program here does."""
+def refuse_recipe(recipe: Recipe, *, mixture: bool) -> None:
+    """Raises Unsupported for what the job's settings, with their defaults, come to and no program here does. `mixture`: the network has experts."""
     _refuse_kinds(recipe)
     plan, setup = recipe.optimizer, recipe.setup
+    if mixture and setup.packed is not None and setup.kernels.experts != "grouped":
+        raise Unsupported("train.version", "experts were linear layers then, and packed; the installed transformers joins them and leaves them in 16 bit")
     stepped = FP32 if setup.adapter is not None else setup.weights
     if plan.master is not None:
         raise Unsupported("train.precision", f"no optimizer of PyTorch keeps a master copy; bf16-mixed keeps fp32 weights, or {OWN_CODE}")
@@ -86,8 +84,11 @@ def refuse_recipe(recipe: Recipe) -> None:
 def _refuse_kinds(recipe: Recipe) -> None:
     plan, setup = recipe.optimizer, recipe.setup
     adapter, kernels = setup.adapter, setup.kernels
-    if plan.name not in OPTIMIZERS or plan.in_backward or plan.paged:
-        raise Unsupported("train.optimizer.name", f"{plan.name!r} is none of torch.optim's, which a trace of a job has: {', '.join(sorted(OPTIMIZERS))}")
+    if plan.name not in OPTIMIZERS or plan.in_backward:
+        raise Unsupported("train.optimizer.name", f"{plan.name!r} is none of those that a trace of a job has: {', '.join(sorted(OPTIMIZERS))}")
+    if setup.packed is not None and setup.packed.format not in PREPARED:
+        formats = ", ".join(PREPARED)
+        raise Unsupported("train.quantization.format", f"{setup.packed.format!r}: a trace of a job has bitsandbytes' {formats}; ask `everybyte estimate`")
     if adapter is not None and adapter.kind not in ADAPTERS:
         raise Unsupported("train.adapter.kind", f"{adapter.kind!r}: a trace of a job has {', '.join(ADAPTERS)}; {OWN_CODE}")
     if kernels.loss not in ATTENTION_LOSSES:
