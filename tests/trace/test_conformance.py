@@ -51,6 +51,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-accumulated": ("llama", {"grad_accum": 2}),
     "qwen3-eager": ("qwen3", {"attention": "eager"}),
     "qwen3-flash": ("qwen3", {"attention": "flash2"}),
+    "llama-padded": ("llama", {"extra": {"padded": True}}),
+    "gpt2-padded-eager": ("gpt2", {"extra": {"padded": True}, "attention": "eager"}),
     "llama-nf4": ("llama", {"adapter": LORA, "quantization": {"format": "nf4", "kbit_prep": False}}),
     "qwen2-nf4-prepared": ("qwen2", {"adapter": LORA, "quantization": {"format": "nf4", "double": True}, "recompute": {"policy": "full", "reentrant": False}}),
     "gpt2-fp4": ("gpt2", {"adapter": {**LORA, "targets": ["c_attn"]}, "quantization": {"format": "fp4", "kbit_prep": False}}),

@@ -23,6 +23,8 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "another type of gradients": ("train.dtypes.grads", {"precision": "bf16", "dtypes": {"grads": "fp32"}}),
     "flash attention in fp32": ("train.attention", {"attention": "flash2", "precision": "fp32"}),
     "every other layer": ("train.recompute.every", {"recompute": {"policy": "full", "every": 2}}),
+    "padding in the Trainer": ("train.extra.padded", {"framework": "transformers", "extra": {"padded": True}}),
+    "padding under flash attention": ("train.extra.padded", {"precision": "bf16", "attention": "flash2", "extra": {"padded": True}}),
     "a setting of the tool": ("train.extra.surprise", {"extra": {"surprise": 1}}),
 }
 

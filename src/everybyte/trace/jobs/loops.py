@@ -40,7 +40,8 @@ def _batch(plan: Plan) -> dict[str, torch.Tensor]:
 
 
 def _mask(plan: Plan) -> dict[str, torch.Tensor]:
-    """The mask that some releases of transformers made though nothing is padded (engines/pytorch/train.py MASK_WITHOUT_ONE)."""
+    """The mask of padded batches as attention gets it, which some releases of transformers made though nothing is padded (engines/pytorch/train.py
+    MASK_WITHOUT_ONE)."""
     batch = plan.recipe.batch
     if not plan.recipe.setup.kernels.masked:
         return {}

@@ -61,8 +61,8 @@ def plan_of(job: Job) -> Plan:
     bill = account.ranks[0].bill
     if not isinstance(bill, Training):
         raise Unsupported("train.extra.rlhf_type", "runs more than one network, which a job's trace does not; trace a script of the algorithm")
-    refuse_recipe(bill.recipe, mixture=network is not None and network.experts > 0)
     assert job.train is not None
+    refuse_recipe(job.train, bill.recipe, mixture=network is not None and network.experts > 0)
     return Plan(
         job=job, config=_config(job), recipe=bill.recipe, loop=LOOPS[job.train.framework or "pytorch"], network=network, account=account,
     )  # fmt: skip

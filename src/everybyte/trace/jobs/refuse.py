@@ -9,7 +9,7 @@ import msgspec
 
 from everybyte.basics.dtypes import FP32
 from everybyte.basics.errors import Unsupported
-from everybyte.job import Job
+from everybyte.job import Job, Train
 from everybyte.rules.adapter_from_job import PREPARED
 from everybyte.rules.recipe import Recipe
 from everybyte.trace.jobs.optimizers import OPTIMIZERS
@@ -20,7 +20,7 @@ FOLLOWED = frozenset({
     "adapter.alpha", "adapter.targets", "adapter.modules_to_save", "adapter.dtype", "adapter.trainable_params", "quantization.format", "quantization.bits",
     "quantization.group_size", "quantization.double", "quantization.kbit_prep", "quantization.storage", "freeze", "recompute.policy", "recompute.reentrant",
     "attention", "loss.kind", "loss.logits_dtype", "dropout", "zero_grad_set_to_none", "grad_clip", "extra.lora_dropout", "extra.keeps_outputs",
-    "extra.empty_cache", "extra.packing", "extra.include_tokens_per_second",
+    "extra.empty_cache", "extra.packing", "extra.padded", "extra.include_tokens_per_second",
 })  # fmt: skip
 """Keys of `train` that a trace follows, or that only say more about the same run."""
 OWN_CODE = "trace a function or script of your own that does it"
@@ -66,11 +66,14 @@ def _leaves(part: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{path}{key}", value
 
 
-def refuse_recipe(recipe: Recipe, *, mixture: bool) -> None:
+def refuse_recipe(train: Train, recipe: Recipe, *, mixture: bool) -> None:
     """Raises Unsupported for what the job's settings, with their defaults, come to and no program here does. `mixture`: the network has experts."""
     _refuse_kinds(recipe)
+    kernels = recipe.setup.kernels
+    if (train.extra or {}).get("padded") and (not kernels.masked or kernels.attention == "flash"):
+        raise Unsupported("train.extra.padded", "padded batches are traced in a plain loop (train.framework: pytorch) with sdpa or eager attention")
     plan, setup = recipe.optimizer, recipe.setup
-    if mixture and setup.packed is not None and setup.kernels.experts != "grouped":
+    if mixture and setup.packed is not None and kernels.experts != "grouped":
         raise Unsupported("train.version", "experts were linear layers then, and packed; the installed transformers joins them and leaves them in 16 bit")
     stepped = FP32 if setup.adapter is not None else setup.weights
     if plan.master is not None:
