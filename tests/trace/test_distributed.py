@@ -117,6 +117,14 @@ def test_buffers_of_wrappers_have_rows_as_in_an_estimate(kind: str, rows: set[st
         assert sorted(birth.born >= second for birth in traced.births if birth.operation == BUCKET) == [False, True, True]
 
 
+@pytest.mark.parametrize("kind", ["ddp", "fsdp2", "fsdp1", "fsdp1_named", "tp", "tp_fsdp2"])
+def test_a_models_size_is_that_of_all_ranks(kind: str) -> None:
+    """However parameters are sharded, the answer names the number of the whole model's."""
+    asked = Asked(target=f"{PROGRAM}:{kind}", world=6, steps=1)
+    model = answer_of_ranks(((asked, run(asked)),)).model
+    assert (model.params, model.trainable_params) == (parallel.PARAMETERS, parallel.PARAMETERS)
+
+
 def test_groups_are_called_by_their_axes() -> None:
     """Tensor parallelism beside FSDP2 on 256 GPUs uses groups named by the axes of its mesh, of their sizes."""
     traced = run(Asked(target=f"{PROGRAM}:tp_fsdp2", world=256, rank=255))

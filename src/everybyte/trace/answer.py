@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 from everybyte.allocator.caching import DEFAULT, STREAM_BITS
@@ -16,7 +15,7 @@ from everybyte.ledger.answer import Answer, HardwareFacts, ModelFacts, RankAnswe
 from everybyte.ledger.build import Line, build
 from everybyte.rules.nccl import Wires, nccl_lines
 from everybyte.rules.overhead import context_line, workspace_line
-from everybyte.trace.asked import GATHERED, OUTPUT, Asked, Traced
+from everybyte.trace.asked import Asked, Traced
 from everybyte.trace.jobs.facts import facts_of
 from everybyte.trace.ledger import ledger_of
 from everybyte.trace.timeline import Timeline
@@ -107,10 +106,4 @@ def _job(asked: Asked) -> dict[str, Any]:
 
 
 def _model(traced: Traced, asked: Asked) -> ModelFacts:
-    parameters = [birth for birth in traced.births if birth.category == "parameter" and birth.operation not in (GATHERED, OUTPUT)]
-    trained = {birth.module for birth in traced.births if birth.category == "gradient"}
-    total = sum(prod(birth.shape) for birth in parameters)
-    return ModelFacts(
-        name=asked.target, params=total, active_params=total,
-        trainable_params=sum(prod(birth.shape) for birth in parameters if birth.module in trained), layers=0,
-    )  # fmt: skip
+    return ModelFacts(name=asked.target, params=traced.parameters, active_params=traced.parameters, trainable_params=traced.trainable, layers=0)

@@ -95,6 +95,10 @@ class Traced(msgspec.Struct, frozen=True, kw_only=True, tag="traced"):
     """What the trace took for granted."""
     groups: tuple[Communicator, ...] = ()
     """Process groups of the rank in which something has run."""
+    parameters: int = 0
+    """Of the modules that were called, with the shares of other ranks."""
+    trainable: int = 0
+    """Those of them that want gradients."""
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):

@@ -60,7 +60,7 @@ class Place(NamedTuple):
 
 def place_of(module: str) -> Place:
     """The place of a module's path, which begins with the class of the outermost module."""
-    parts = [part for part in module.split(".")[1:] if part not in WRAPPERS]
+    parts = _inside(module)
     if parts[:2] == PEFT:
         parts = parts[2:]
     at = next((index for index, part in enumerate(parts) if part.isdigit()), None)
@@ -75,6 +75,16 @@ def place_of(module: str) -> Place:
     if piece is None:
         return Place("", None, "/".join(parts))
     return Place("", None, LOSS if piece == "head" else f"{piece}/{parts[0] if len(parts) > 1 else piece}")
+
+
+def _inside(module: str) -> list[str]:
+    """The names that lead from the outermost module to this one."""
+    return [part for part in module.split(".")[1:] if part not in WRAPPERS]
+
+
+def home_of(module: str, parameter: str) -> str:
+    """The path by which a parameter goes: that of its module, or in the outermost one, whose place is the loss, its own: `ViT.cls_token`."""
+    return module if _inside(module) else f"{module}.{parameter}"
 
 
 def is_adapter(module: str) -> bool:

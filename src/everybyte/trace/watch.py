@@ -8,11 +8,13 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from torch.distributed.fsdp._flat_param import FlatParamHandle
 from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakIdKeyDictionary
 
 from everybyte.trace.asked import BUFFER
 from everybyte.trace.layers import Layers
-from everybyte.trace.places import takes_over
+from everybyte.trace.places import home_of, takes_over
 from everybyte.trace.record import Recorder
 
 HIDDEN_STATES = "hidden_states"
@@ -26,6 +28,9 @@ class Watch:
         self.recorder, self.layers = recorder, Layers()
         self._paths: WeakKeyDictionary[torch.nn.Module, str] = WeakKeyDictionary()
         self._depth = 0
+        self._counted = WeakIdKeyDictionary()
+        self.parameters = self.trainable = 0
+        """Numbers of the whole model, wherever they lie: of what other ranks hold too."""
 
     @contextlib.contextmanager
     def modules(self) -> Iterator[None]:
@@ -72,12 +77,22 @@ class Watch:
         for path, inner in module.named_modules():
             place = self._paths[inner] = f"{root}.{path}" if path else root
             self.layers.meet(place)
-            for tensor in (*inner.parameters(recurse=False), *inner.buffers(recurse=False)):
+            for name, tensor in (*_flat(inner), *inner.named_parameters(recurse=False), *inner.named_buffers(recurse=False)):
+                home = home_of(place, name)
                 if not any(birth.category in ("parameter", BUFFER) for birth in self.recorder.births_of(tensor)):
                     is_parameter = isinstance(tensor, torch.nn.Parameter)
-                    self.recorder.note(tensor, "parameter" if is_parameter else BUFFER, place)
+                    self.recorder.note(tensor, "parameter" if is_parameter else BUFFER, home)
+                    if is_parameter:
+                        self._count(tensor)
                     if is_parameter and tensor.requires_grad and tensor.is_leaf:
-                        tensor.register_post_accumulate_grad_hook(self._noting(place))
+                        tensor.register_post_accumulate_grad_hook(self._noting(home))
+
+    def _count(self, parameter: torch.Tensor) -> None:
+        if parameter not in self._counted:
+            self._counted[parameter] = True
+            whole = sum(getattr(parameter, "_numels", (parameter.numel(),)))  # of FSDP1's row of parameters; a DTensor's number is that of the whole
+            self.parameters += whole
+            self.trainable += whole * parameter.requires_grad
 
     def _noting(self, place: str) -> Callable[[torch.Tensor], None]:
         def accumulated(parameter: torch.Tensor) -> None:
@@ -85,3 +100,9 @@ class Watch:
                 self.recorder.note(parameter.grad, "gradient", place)
 
         return accumulated
+
+
+def _flat(module: torch.nn.Module) -> tuple[tuple[str, torch.Tensor], ...]:
+    """Where FullyShardedDataParallel keeps the parameters of a module in a row: with use_orig_params the module has views of it alone."""
+    handle = getattr(module, "_handle", None)
+    return (("flat_param", handle.flat_param),) if isinstance(handle, FlatParamHandle) else ()

@@ -83,7 +83,8 @@ def _run(asked: Asked, run: Callable[[Clock], None], ear: BinaryIO | None) -> Tr
     births = tuple(_row(birth) for birth in recorder.births)
     return Traced(
         births=births, events=tuple(recorder.events), marks=clock.all_marks(), operations=recorder.operations, seconds=time.monotonic() - started,
-        stepping=tuple(recorder.stepping), groups=groups, notes=(*read.notes(), *compiled.notes(), *launches.notes()),
+        stepping=tuple(recorder.stepping), groups=groups, parameters=watch.parameters, trainable=watch.trainable,
+        notes=(*read.notes(), *compiled.notes(), *launches.notes()),
     )  # fmt: skip
 
 

@@ -120,8 +120,8 @@ def sharded(device: str, block: type[nn.Module] = Block, **settings: Any) -> nn.
     return fully_shard(model, mesh=mesh, **settings)
 
 
-def flat(device: str) -> nn.Module:
-    return FullyShardedDataParallel(Model().to(device), auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=torch.device(device))
+def flat(device: str, **settings: Any) -> nn.Module:
+    return FullyShardedDataParallel(Model().to(device), auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=torch.device(device), **settings)
 
 
 def tensor_parallel(device: str, shards: bool = False) -> nn.Module:
@@ -151,6 +151,7 @@ WRAPPED: dict[str, Callable[[str], nn.Module]] = {
     "fsdp2-kept": lambda device: sharded(device, reshard_after_forward=False),
     "fsdp2-recomputed": lambda device: sharded(device, Recomputed),
     "fsdp1": flat,
+    "fsdp1-named": lambda device: flat(device, use_orig_params=True),
     "tp": tensor_parallel,
     "tp-fsdp2": lambda device: tensor_parallel(device, shards=True),
 }
