@@ -31,13 +31,19 @@ def test_a_count_that_is_printed_has_a_stand_in() -> None:
     assert "logs.py:" in note
 
 
+def test_the_best_of_numbers_is_unknown() -> None:
+    """A loop that keeps its best loss is traced, and so is an optimizer that clamps by norms: its states are there."""
+    traced = trace("keeping")
+    assert any(birth.category == "optimizer_state" for birth in traced.births)
+
+
 def test_a_scaled_loss_steps() -> None:
     """GradScaler takes the way of a step without overflow: the optimizer's states are there."""
     traced = trace("scaling")
     assert any(birth.category == "optimizer_state" for birth in traced.births)
 
 
-@pytest.mark.parametrize("name", ["stopping", "sizing", "cutting", "deciding"])
+@pytest.mark.parametrize("name", ["stopping", "sizing", "clamping", "cutting", "deciding"])
 def test_a_number_that_decides_is_refused(name: str) -> None:
     """A number that a condition or a size hangs on is refused at the program's own line, with a way round."""
     with pytest.raises(EverybyteError, match=r"logs\.py:\d+: .*\n.*\n?.*a way round"):

@@ -5,6 +5,7 @@ and to be a size or an index: which way a program takes must not hang on a numbe
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import linecache
 import sys
@@ -17,9 +18,12 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
 
 from everybyte.trace.birth import line_of_program
+from everybyte.trace.patches import replaced
 
 STAND_IN = 1.0
 UNKNOWN = "unknown"
+OWN_NUMBERS = "torch.optim.asgd"
+"""Compares a number of its own, which is 1 as the stand-in is until averaging begins, after a million steps (asgd.py: t0)."""
 
 
 class Unknown(float):
@@ -34,7 +38,10 @@ class Unknown(float):
     def _decides(self, *_: Any) -> bool:
         raise DataDependentOutputException(torch.ops.aten._local_scalar_dense.default)
 
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _decides
+    def __ne__(self, other: object) -> bool:
+        return other != STAND_IN if sys._getframe(1).f_globals.get("__name__") == OWN_NUMBERS else self._decides()
+
+    __eq__ = __lt__ = __le__ = __gt__ = __ge__ = _decides
     __bool__ = __int__ = __index__ = __trunc__ = __floor__ = __ceil__ = _decides
     __hash__ = float.__hash__
 
@@ -58,14 +65,13 @@ class Read:
 
     def notes(self) -> tuple[str, ...]:
         """What the trace took for granted of them."""
-        return tuple(
-            f"{line or 'a library'} read a number from the device, which has no value in a trace: {STAND_IN} stood for it" for line in self.lines
-        )
+        return tuple(f"{line or 'a library'} read a number from the device, which has no value in a trace: {STAND_IN} stood for it" for line in self.lines)
 
 
 @contextlib.contextmanager
 def stand_ins(read: Read) -> Iterator[None]:
-    """While entered, `.item()`, `.tolist()`, `float()` and a format of a fake tensor give a stand-in, and one that is asserted is true."""
+    """While entered, `.item()`, `.tolist()`, `float()` and a format of a fake tensor give a stand-in, and one that is asserted is true. The largest or the
+    smallest of numbers is unknown where one of them is: so training loops keep their best loss, and optimizers clamp."""
     kept = {name: getattr(torch.Tensor, name) for name in ("item", "tolist", "__float__", "__format__", "__bool__")}
 
     def answering(name: str, answer: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -86,11 +92,24 @@ def stand_ins(read: Read) -> Iterator[None]:
     # torch/amp/grad_scaler.py steps unless a gradient overflowed: a healthy step
     torch.amp.GradScaler._maybe_opt_step = lambda self, optimizer, state, *args, **kwargs: optimizer.step(*args, **kwargs)
     try:
-        yield
+        with replaced(builtins, max=_choosing(max), min=_choosing(min)):
+            yield
     finally:
         torch.amp.GradScaler._maybe_opt_step = maybe_step
         for name, function in kept.items():
             setattr(torch.Tensor, name, function)
+
+
+def _choosing(choose: Callable[..., Any]) -> Callable[..., Any]:
+    def chosen(*values: Any, **how: Any) -> Any:
+        if len(values) == 1:
+            values = (tuple(values[0]),)  # it may be read only once
+        for value in values[0] if len(values) == 1 else values:
+            if isinstance(value, Unknown) or (_is_unknown(value) and value.numel() == 1):
+                return value
+        return choose(*values, **how)
+
+    return chosen
 
 
 def _is_unknown(tensor: torch.Tensor) -> bool:

@@ -42,6 +42,24 @@ def logging() -> Step:
     return _training(told)
 
 
+def keeping() -> Step:
+    """Keeps its best loss, as loops do that write checkpoints, and steps with an optimizer that clamps by a norm."""
+    model = torch.nn.Linear(512, 512, device="cuda")
+    optimizer = torch.optim.Adafactor(model.parameters())
+    best = math.inf
+
+    def step() -> None:
+        nonlocal best
+        loss = model(torch.ones(64, 512, device="cuda")).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        best = min(best, loss.item())
+        print(f"best {best:.4f}")
+
+    return step
+
+
 def scaling() -> Step:
     """Trains in fp16 with a scaled loss."""
     return _training(lambda loss: loss.item(), half=True)
@@ -74,6 +92,11 @@ def counting() -> Step:
 def sizing() -> Step:
     """Takes a size from the device."""
     return _training(lambda loss: torch.ones(torch.arange(5, device="cuda").sum().item()))
+
+
+def clamping() -> Step:
+    """Takes a size from the device, and at least 1."""
+    return _training(lambda loss: torch.ones(max(1, torch.arange(5, device="cuda").sum().item())))
 
 
 def cutting() -> Step:
