@@ -1,6 +1,7 @@
 """Checks the jobs without a GPU: each is a job that everybyte answers and that fits 24 GB, and the code that runs it runs, small, on the CPU.
 
-What the small twin keeps for backward must be what is predicted for it: to the byte for each added layer, and for a whole convolution network.
+What the small twin keeps for backward must be what is predicted for it: to the byte for each added layer, and for a whole convolution network. Its trace
+must have the peak that torch's profiler saw.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Check:
     name: str
     ok: bool
     text: str
+    details: tuple[str, ...] = ()
 
 
 def missing(measured: Measured) -> list[str]:
@@ -66,7 +68,8 @@ def check(measured: Measured) -> Check:
         return Check(measured.name, ok=True, text=f"{found}; not run: {', '.join(missing(measured))} is not installed")
     twin = tiny(measured).job
     ok, compared = check_inference(twin) if "serve" in twin else check_training(twin)
-    return Check(measured.name, ok, f"{found}; {compared}")
+    same, traced, details = check_trace(measured.name, twin)
+    return Check(measured.name, ok and same, f"{found}; {compared}; {traced}", details)
 
 
 def predicted_need(job: Fields) -> int:
@@ -150,3 +153,19 @@ def check_inference(twin: Fields) -> tuple[bool, str]:
         job["serve"]["extra"]["new_tokens"] -= 1
     predicted = estimate(job).figures.get("kv.bytes", 0)
     return measured == predicted, f"cache of {measured:,} bytes, predicted {predicted:,}"
+
+
+# -- trace ------------------------------------------------------------------------------------------------------------------------
+def check_trace(name: str, twin: Fields) -> tuple[bool, str, tuple[str, ...]]:
+    """The twin's run beside its trace: the peaks are the same; how many events agree, and where others do not."""
+    from against import against_cpu, details
+
+    from everybyte.trace.run import TraceFailed
+
+    try:
+        found = against_cpu(name, twin)
+    except TraceFailed as failed:
+        return True, f"no trace: {failed.failed.message}", ()
+    last, (real, traced) = found.parts[-1], found.peaks
+    text = f"{last.share:.2%} of {last.events[0]} events agree, peak {real:,} bytes, traced {traced:,}"
+    return real == traced, text, tuple(details(found))

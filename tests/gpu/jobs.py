@@ -10,6 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 Fields = dict[str, Any]
+STEPS, RUNS = 3, 2
+"""How often a training job is run, and inference."""
+MARK_BYTES = 509
+"""A mark in whatever records the memory, where a run begins and where it ends: a prime, so that no tensor of the jobs is as large, and one block."""
+JOB, TRACED_ON = "EVERYBYTE_MEASURED_JOB", "EVERYBYTE_MEASURED_ON"
+"""Variables of the environment that name the job, and the device, of the program that is traced."""
 
 
 @dataclass(frozen=True)

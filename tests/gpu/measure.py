@@ -2,10 +2,17 @@
 
     python tests/gpu/measure.py                     # all jobs, in under 8 minutes; records go to tests/gpu/records/<gpu>.jsonl
     python tests/gpu/measure.py --jobs 'lora|moe'   # some of them
-    python tests/gpu/measure.py --dry-run           # without a GPU: every job is checked on the CPU
+    python tests/gpu/measure.py --trace tests/gpu/out    # what was measured beside the trace of each job, event by event
+    python tests/gpu/measure.py --dry-run           # without a GPU: every job is checked on the CPU, and traced
 
 Needs torch and transformers; peft, bitsandbytes, torchao, liger-kernel and nvidia-ml-py are used if they are there. Predictions also need
 msgspec: without it the records are still written, and `--compare FILE` prints the table elsewhere.
+
+--trace takes the memory snapshots of a folder to which this script has written (--out), runs the loops that were measured on fake tensors, and lays the
+events of both side by side, run by run: how many agree, in order and size, the peaks, and with --verbose the places where they differ, by the Python
+frames on the GPU's side and by operation, module and line on the trace's. It also replays the GPU's own events through the allocator's simulator and counts
+the segments that both have. A trace needs no GPU but a torch built for the CPU, so that it runs elsewhere, on a copy of the folder, or at once by another
+Python beside that of the GPU: --tracer PYTHON.
 """
 
 from __future__ import annotations
@@ -14,6 +21,7 @@ import argparse
 import copy
 import json
 import re
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -45,6 +53,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="names the jobs and what they need")
     parser.add_argument("--dry-run", action="store_true", help="checks every job on the CPU")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="only prints the table of the records in a file")
+    parser.add_argument("--trace", type=Path, metavar="DIR", help="only compares the snapshots of a folder with the traces of their jobs")
+    parser.add_argument("--tracer", metavar="PYTHON", help="an interpreter with a torch for the CPU that does so after the measurement")
+    parser.add_argument("--verbose", action="store_true", help="says where a trace differs")
     return parser.parse_args()
 
 
@@ -58,21 +69,29 @@ def main() -> int:
     if args.compare:
         print("\n".join(records.table(records.read(args.compare))))
         return 0
+    if args.trace:
+        from against import table
+
+        for line in table(args.trace, args.jobs, args.verbose):
+            print(line, flush=True)
+        return 0
     if not args.dry_run:
         import torch
 
         if torch.cuda.is_available():
             return measure(jobs, args)
         print("no NVIDIA GPU that torch can use here: this is the dry run, which checks every job on the CPU", flush=True)
-    return check(jobs)
+    return check(jobs, args.verbose)
 
 
-def check(jobs: list[Measured]) -> int:
+def check(jobs: list[Measured], verbose: bool) -> int:
     """The dry run."""
     failed = 0
     for found in dry_run(jobs):
         failed += not found.ok
         print(f"{'ok  ' if found.ok else 'FAIL'} {found.name:28} {found.text}", flush=True)
+        if verbose and found.details:
+            print("\n".join(found.details), flush=True)
     print(f"{len(jobs) - failed} of {len(jobs)} jobs are fine")
     return 1 if failed else 0
 
@@ -104,6 +123,10 @@ def measure(jobs: list[Measured], args: argparse.Namespace) -> int:
             found.append(records.record(asked, result))
     spare.stop()
     report(found, args)
+    if args.tracer:
+        print(flush=True)
+        wanted = ["--trace", str(args.out), "--jobs", args.jobs, *(["--verbose"] if args.verbose else [])]
+        failed += subprocess.run([args.tracer, __file__, *wanted], check=False).returncode != 0
     return 1 if failed else 0
 
 

@@ -11,17 +11,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
 import transformers
+from jobs import JOB, STEPS, TRACED_ON
 from loop import Inference, Training
 
 Fields = dict[str, Any]
 READY, RESULT = "READY", "RESULT "
-STEPS = 3
 DEVICE = "cuda"
 PACKAGES = ("torch", "transformers", "peft", "bitsandbytes", "torchao", "liger_kernel")
 
@@ -34,6 +34,12 @@ def main() -> None:
     with contextlib.redirect_stdout(sys.stderr):
         result = run(task["job"], task.get("snapshot"))
     print(RESULT + json.dumps(result), flush=True)
+
+
+def program() -> Callable[[], object]:
+    """The same program for `everybyte trace tests/gpu/run_job.py:program`: builds the job that the environment holds, and returns its step."""
+    job, device = json.loads(os.environ[JOB]), os.environ.get(TRACED_ON, DEVICE)
+    return Training(job, device).step if "train" in job else Inference(job, device).run
 
 
 def run(job: Fields, snapshot: str | None) -> Fields:

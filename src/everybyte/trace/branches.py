@@ -11,6 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from everybyte.trace.generation import generation
 from everybyte.trace.on_import import when_imported
 from everybyte.trace.patches import replaced
 
@@ -22,6 +23,7 @@ def real_branches(device: str) -> Iterator[None]:
         stack.enter_context(_optimizers())
         stack.enter_context(_moved_modules())
         stack.enter_context(_masks())
+        stack.enter_context(generation())
         stack.enter_context(_samples())
         stack.enter_context(_experts())
         if device == "cuda":
@@ -118,11 +120,11 @@ UNMASKED = ("_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa")
 
 @contextlib.contextmanager
 def _masks() -> Iterator[None]:
-    """transformers/masking_utils.py builds the whole mask of s·s when it traces; when it runs, it sees that nothing is padded and builds none."""
+    """transformers/masking_utils.py builds the whole mask of s·s when it traces; when it runs, it sees that nothing is padded or packed and builds none."""
     undo: list[Callable[[], None]] = []
 
     def unmask(masking: Any) -> None:
-        changed = {"find_packed_sequence_indices": lambda position_ids: None}
+        changed = {"find_packed_sequence_indices": _not_packed(masking.find_packed_sequence_indices)}
         changed |= {name: _without_padding(getattr(masking, name)) for name in UNMASKED if hasattr(masking, name)}
         for name, function in changed.items():
             undo.append(functools.partial(setattr, masking, name, getattr(masking, name)))
@@ -134,6 +136,15 @@ def _masks() -> Iterator[None]:
     finally:
         for back in undo:
             back()
+
+
+def _not_packed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes the tensors by which it is found out."""
+
+    def asked(position_ids: torch.Tensor) -> None:
+        (function(position_ids)[:, -1] == 0).all()
+
+    return asked
 
 
 def _without_padding(function: Callable[..., Any]) -> Callable[..., Any]:
