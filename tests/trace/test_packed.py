@@ -14,6 +14,7 @@ from everybyte import estimate
 from everybyte.basics.errors import BadInput
 from everybyte.basics.units import round_up
 from everybyte.ledger.answer import Answer
+from everybyte.measure.truth import load_records
 from everybyte.trace.answer import answer_of
 from everybyte.trace.asked import Asked, Traced
 from everybyte.trace.jobs.program import asked_of
@@ -94,9 +95,29 @@ def test_states_of_bitsandbytes_are_those_of_the_estimate(optimizer: str) -> Non
     assert sorted(tables.values())[:-1] == [0] * (len(tables) - 1)
 
 
+def test_an_answer_says_what_is_taken_for_granted_of_packed_layers() -> None:
+    """Which release ran, and for 8-bit layers that no number is an outlier: their columns hang on values."""
+    four, eight = (" ".join(traced(name)[2].assumptions) for name in ("nf4", "int8"))
+    assert "unpacks" in four
+    assert "outlier" in eight
+    assert "bitsandbytes" in four
+
+
 def test_experts_that_were_linear_layers_are_not_taken_for_joined_ones() -> None:
     """Releases of transformers before 5 packed the experts of a mixture; the installed one would leave them in 16 bit, so that such a job is refused."""
     train = {"framework": "transformers", "version": "transformers 4.48", "micro_batch": 1, "seq_len": 64, "precision": "bf16", "adapter": LORA}
     job = {"model": {"config": CONFIGS["mixtral"]}, "hardware": {"gpu": "a100-80gb"}, "train": {**train, "quantization": {"format": "nf4"}}}
     with pytest.raises(BadInput, match=r"train\.version"):
         asked_of(job)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["FM106", "fa-t4-smollm2-1.7b-b4-s1024-eager"])
+def test_a_traced_record_is_what_was_measured(name: str) -> None:
+    """Public QLoRA runs on one GPU, of the Trainer and of a plain loop, peak where their traces say, within 2 %."""
+    record = next(record for record in load_records() if record["id"] == name)
+    asked = asked_of(record["job"])
+    figures = answer_of(run(asked), asked).figures
+    for measured in record["measured"]:
+        if measured["figure"] in ("peak.allocated", "static.allocated"):
+            assert figures[measured["figure"]] == pytest.approx(measured["value"], rel=0.02)

@@ -29,7 +29,7 @@ def facts_of(job: dict[str, Any]) -> Facts:
     """What a job says."""
     plan = plan_of(read_job(job))
     choices = plan.account.choices
-    assumed = (*choices.assumptions, *_installed(plan), "the model's cache of keys and values is off (config.use_cache), as training has it")
+    assumed = (*choices.assumptions, *_installed(plan), *_packed(plan), "the model's cache of keys and values is off (config.use_cache), as training has it")
     return Facts(plan.job.name or "", filled_in(plan.job, plan.account), tuple(choices.settings), _model(plan), assumed, tuple(choices.warnings))
 
 
@@ -38,6 +38,17 @@ def _installed(plan: Plan) -> tuple[str, ...]:
     asked = plan.job.train.version if plan.job.train else None
     ran = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers"))
     return (f"{ran} ran, though the job names {asked}; the loss is that of the named release",) if asked else ()
+
+
+def _packed(plan: Plan) -> tuple[str, ...]:
+    """What of bitsandbytes' layers hangs on values, or on how many rows are multiplied."""
+    packed = plan.recipe.setup.packed
+    if packed is None:
+        return ()
+    ran = f"bitsandbytes {version('bitsandbytes')} ran"
+    if packed.format == "int8":
+        return (f"{ran}; no number that a layer is given is an outlier, whose columns are multiplied in 16 bit",)
+    return (f"{ran}; each product of a packed weight unpacks it, as releases before 0.50 do whatever the batch",)
 
 
 def _model(plan: Plan) -> ModelFacts | None:
