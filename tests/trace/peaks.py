@@ -12,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from everybyte.trace.branches import real_branches
 from everybyte.trace.record import Recorder
-from everybyte.trace.values import Read, stand_ins
+from everybyte.trace.values import Read
 from everybyte.trace.watch import Watch
 
 STEPS = 2
@@ -39,7 +39,7 @@ def measured(step: Step, steps: int = STEPS) -> list[int]:
 
 ALLOCATION = torch._C._profiler._EventType.Allocation
 SCRATCHY = frozenset({
-    "aten::mkldnn_convolution", "aten::convolution_backward", "aten::mkldnn_linear", "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm",
+    "aten::convolution", "aten::convolution_backward", "aten::mkldnn_linear", "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm",
     "aten::_grouped_mm", "aten::mul", "aten::mean",
 })  # fmt: skip
 """Kernels of CPUs that reorder tensors in memory of their own, or cast them there (factors of two dtypes, TensorIterator.cpp; what a mean sums, ReduceOps.cpp),
@@ -86,7 +86,7 @@ def traced(make: Callable[[], Step]) -> list[int]:
     peaks = []
     with FakeTensorMode(allow_non_fake_inputs=True):
         recorder = Recorder("cpu")
-        with real_branches("cpu"), stand_ins(Read()), recorder, Watch(recorder).modules():
+        with real_branches("cpu"), Read().met(), recorder, Watch(recorder).modules():
             step = make()
             for _ in range(STEPS):
                 start, before = len(recorder.events), recorder.current

@@ -21,7 +21,7 @@ class Compiled:
         self.asked = False
 
     @contextlib.contextmanager
-    def eager(self) -> Iterator[None]:
+    def met(self) -> Iterator[None]:
         """While entered, torch.compile and Module.compile leave things as they are."""
         compile_function, compile_module = torch.compile, torch.nn.Module.compile
 

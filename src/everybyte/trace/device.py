@@ -16,6 +16,7 @@ class DevicelessMode(FakeTensorMode):  # type: ignore[misc]  # torch is not chec
     """Fake tensors on a device that is there in words alone: `torch.tensor(..., device="cuda")` else wants to copy real numbers to it."""
 
     avoid_device_init = True
+    supports_higher_order_operators = True  # as fake tensors do; torch knows it of their own class alone
 
 
 class Memory(NamedTuple):

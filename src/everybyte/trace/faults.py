@@ -16,6 +16,10 @@ NO_VALUE = (
     "the program takes its way, or a size, by the value of a tensor (.item(), .tolist(), `if tensor:`), and fake tensors have shapes but no values",
     "guard it for the trace (if not everybyte.tracing()), or trace a function that leaves it out",
 )
+OFFLINE = (
+    "the program loads a file of the Hugging Face hub that is not on this machine, and a trace downloads nothing",
+    "download it before, or let the program do it (HF_HUB_OFFLINE=0 everybyte trace ...)",
+)
 HELP = (
     ("DataDependentOutputException", "", *NO_VALUE),
     ("TypeError", "Unknown", *NO_VALUE),
@@ -27,6 +31,10 @@ HELP = (
     ("UnsupportedOperatorException", "", NO_FAKE, REGISTER),
     ("RuntimeError", "no fake impl registered", NO_FAKE, REGISTER),
     ("ModuleNotFoundError", "'triton'", *NO_TRITON),
+    ("OSError", "huggingface.co", *OFFLINE),
+    ("ValueError", "backend tokenizer", *OFFLINE),
+    ("OfflineModeIsEnabled", "", *OFFLINE),
+    ("LocalEntryNotFoundError", "", *OFFLINE),
     ("RuntimeError", "active drivers", *NO_DRIVER),
     ("AssertionError", "libcuda.so", *NO_DRIVER),
 )  # fmt: skip

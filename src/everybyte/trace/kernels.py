@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import contextlib
+from collections.abc import Callable, Iterator
 
 from everybyte.trace.on_import import when_imported
+from everybyte.trace.patches import replaced
 
 NOTE = "kernels written in Triton are not run: a launch allocates nothing but what the program has made for it"
 
@@ -16,17 +17,17 @@ class Launches:
     def __init__(self) -> None:
         self.seen = False
 
-    def skipped(self) -> None:
-        """From now on launches do nothing, whenever the program imports Triton. Autotuning, which would run a kernel to choose its blocks, is a launch too."""
-        when_imported("triton.runtime.jit", self._skip)
+    @contextlib.contextmanager
+    def met(self) -> Iterator[None]:
+        """While entered, launches do nothing. Autotuning, which would run a kernel to choose its blocks, is a launch too."""
+        with contextlib.ExitStack() as stack:
+            when_imported("triton.runtime.jit", lambda jit: stack.enter_context(replaced(jit.KernelInterface, __getitem__=self._launch)))
+            yield
 
     def notes(self) -> tuple[str, ...]:
         """What the answer says of it."""
         return (NOTE,) if self.seen else ()
 
-    def _skip(self, jit: Any) -> None:
-        jit.KernelInterface.__getitem__ = self._launch
-
-    def _launch(self, *grid: object) -> Callable[..., None]:
+    def _launch(self, *_: object) -> Callable[..., None]:
         self.seen = True
         return lambda *_, **__: None

@@ -29,6 +29,8 @@ HOLDERS = {aten.add.Tensor: 4, aten.index_put.default: 5, aten.scatter.src: 4}
 class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
     """While it is entered, the storages that operations make on `device` are noted in `births`, and in `events`: (id, bytes) born, (id, -bytes) freed."""
 
+    supports_higher_order_operators = True  # flex_attention is one; torch asks a mode before it hands one on
+
     def __init__(self, device: str = "cuda", stream: Callable[[], int] = lambda: 0, hidden: Callable[[Any, Any], Iterable[int]] = lambda *_: ()) -> None:
         super().__init__()
         self.device, self.stream, self.hidden = device, stream, hidden

@@ -1,23 +1,22 @@
 """Numbers that a program reads from the fake device: to print, to log, to divide by. They have no values, so that a stand-in is given for them.
 
-It is finite, as a healthy run's losses and norms are: guards against infinities let it pass, and what the program asserts holds. It refuses to be compared
-and to be a size or an index: which way a program takes must not hang on a number that nobody knows."""
+It is finite, as a healthy run's losses and norms are: guards against infinities let it pass. It refuses to be compared and to be a size or an index: which
+way a program takes must not hang on a number that nobody knows."""
 
 from __future__ import annotations
 
 import builtins
 import contextlib
-import linecache
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from types import FrameType
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
+from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from everybyte.trace.birth import line_of_program
+from everybyte.trace.healthy import is_unknown, truth_of
 from everybyte.trace.patches import replaced
 
 STAND_IN = 1.0
@@ -58,7 +57,7 @@ class Unknown(float):
 
 
 class Read:
-    """Counts the numbers that were read, by the program's line."""
+    """Gives the stand-ins, and counts the numbers that were read, by the program's line."""
 
     def __init__(self) -> None:
         self.lines: Counter[str] = Counter()
@@ -67,37 +66,33 @@ class Read:
         """What the trace took for granted of them."""
         return tuple(f"{line or 'a library'} read a number from the device, which has no value in a trace: {STAND_IN} stood for it" for line in self.lines)
 
+    @contextlib.contextmanager
+    def met(self) -> Iterator[None]:
+        """While entered, `.item()`, `.tolist()`, `float()` and a format of a fake tensor give a stand-in. The largest or the smallest of numbers is unknown
+        where one of them is: so training loops keep their best loss, and optimizers clamp. A GradScaler steps, as it does unless a gradient overflows."""
+        answers = {"item": _item, "tolist": lambda tensor: _nested(tuple(tensor.shape)), "__float__": lambda _: STAND_IN, "__format__": lambda _: UNKNOWN}
+        with contextlib.ExitStack() as stack:
+            for name, answer in answers.items():
+                stack.enter_context(replaced(torch.Tensor, **{name: self._answering(name, answer)}))
+            stack.enter_context(replaced(torch.amp.GradScaler, _maybe_opt_step=_step))
+            stack.enter_context(replaced(builtins, max=_choosing(max), min=_choosing(min)))
+            yield
 
-@contextlib.contextmanager
-def stand_ins(read: Read) -> Iterator[None]:
-    """While entered, `.item()`, `.tolist()`, `float()` and a format of a fake tensor give a stand-in, and one that is asserted is true. The largest or the
-    smallest of numbers is unknown where one of them is: so training loops keep their best loss, and optimizers clamp."""
-    kept = {name: getattr(torch.Tensor, name) for name in ("item", "tolist", "__float__", "__format__", "__bool__")}
+    def _answering(self, name: str, answer: Callable[[Any], Any]) -> Callable[..., Any]:
+        before = getattr(torch.Tensor, name)
 
-    def answering(name: str, answer: Callable[[Any], Any]) -> Callable[..., Any]:
-        def asked(self: Any, *form: str) -> Any:
-            if not _is_unknown(self) or (name != "tolist" and self.numel() != 1):
-                return kept[name](self, *form)
-            read.lines[line_of_program()] += 1
-            return answer(self)
+        def asked(tensor: Any, *form: str) -> Any:
+            if not is_unknown(tensor) or (name != "tolist" and tensor.numel() != 1):
+                return before(tensor, *form)
+            self.lines[line_of_program()] += 1
+            return answer(tensor)
 
         return asked
 
-    torch.Tensor.item = answering("item", lambda self: Unknown(STAND_IN))
-    torch.Tensor.tolist = answering("tolist", lambda self: _nested(tuple(self.shape)))
-    torch.Tensor.__float__ = answering("__float__", lambda self: STAND_IN)
-    torch.Tensor.__format__ = answering("__format__", lambda self: UNKNOWN)
-    torch.Tensor.__bool__ = lambda self: (_is_unknown(self) and _is_asserted(sys._getframe(1))) or kept["__bool__"](self)
-    maybe_step = torch.amp.GradScaler._maybe_opt_step
-    # torch/amp/grad_scaler.py steps unless a gradient overflowed: a healthy step
-    torch.amp.GradScaler._maybe_opt_step = lambda self, optimizer, state, *args, **kwargs: optimizer.step(*args, **kwargs)
-    try:
-        with replaced(builtins, max=_choosing(max), min=_choosing(min)):
-            yield
-    finally:
-        torch.amp.GradScaler._maybe_opt_step = maybe_step
-        for name, function in kept.items():
-            setattr(torch.Tensor, name, function)
+
+def _step(_: Any, optimizer: Any, __: Any, *args: Any, **kwargs: Any) -> Any:
+    """torch/amp/grad_scaler.py (_maybe_opt_step) where no gradient overflowed."""
+    return optimizer.step(*args, **kwargs)
 
 
 def _choosing(choose: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,20 +100,16 @@ def _choosing(choose: Callable[..., Any]) -> Callable[..., Any]:
         if len(values) == 1:
             values = (tuple(values[0]),)  # it may be read only once
         for value in values[0] if len(values) == 1 else values:
-            if isinstance(value, Unknown) or (_is_unknown(value) and value.numel() == 1):
+            if isinstance(value, Unknown) or (is_unknown(value) and value.numel() == 1):
                 return value
         return choose(*values, **how)
 
     return chosen
 
 
-def _is_unknown(tensor: torch.Tensor) -> bool:
-    return isinstance(tensor, FakeTensor) and tensor.constant is None
-
-
-def _is_asserted(frame: FrameType) -> bool:
-    """Whether the statement that runs there is an assertion."""
-    return linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("assert ")
+def _item(tensor: torch.Tensor) -> Any:
+    truth = truth_of(tensor)
+    return Unknown(STAND_IN) if truth is None else truth
 
 
 def _nested(shape: tuple[int, ...]) -> Any:

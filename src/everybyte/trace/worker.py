@@ -17,12 +17,13 @@ from everybyte.basics.errors import EverybyteError
 from everybyte.basics.tracing import TRACING
 from everybyte.rules.communicators import Communicator
 from everybyte.trace.asked import Asked, BirthRow, Failed, Traced
-from everybyte.trace.clock import Clock
+from everybyte.trace.clock import Clock, EnoughSteps
 
 
 def main() -> int:
     """Runs one trace."""
     os.environ[TRACING] = "1"
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded
     result, ear_fd = sys.argv[1:]  # a script gets arguments of its own
     asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Asked)
     found: Traced | Failed
@@ -59,16 +60,13 @@ def _run(asked: Asked, run: Callable[[Clock], None], ear: BinaryIO | None) -> Tr
     import torch
 
     from everybyte.trace.branches import real_branches
-    from everybyte.trace.compiled import Compiled
     from everybyte.trace.device import DevicelessMode, current_stream_id
     from everybyte.trace.hidden import Hidden
-    from everybyte.trace.kernels import Launches
     from everybyte.trace.record import Recorder
-    from everybyte.trace.values import Read, stand_ins
+    from everybyte.trace.surroundings import Surroundings
     from everybyte.trace.watch import Watch
 
-    read, compiled, launches = Read(), Compiled(), Launches()
-    launches.skipped()
+    surroundings = Surroundings()
     started = time.monotonic()
     with DevicelessMode(allow_non_fake_inputs=True):
         recorder = Recorder(asked.device, current_stream_id, Hidden(_gpu(asked)) if asked.device == "cuda" else lambda *_: ())
@@ -77,14 +75,15 @@ def _run(asked: Asked, run: Callable[[Clock], None], ear: BinaryIO | None) -> Tr
         clock = Clock(recorder, asked.steps, watch.layers, ear)
         one_thread = torch.autograd.set_multithreading_enabled(False)  # torch keeps for each thread how new tensors of numbers become fake
         ranks = _ranks(asked, recorder)
-        with one_thread, real_branches(asked.device), compiled.eager(), stand_ins(read), ranks as communicators, recorder, watch.modules():
-            run(clock)
+        with one_thread, real_branches(asked.device), surroundings.met(), ranks as communicators, recorder, watch.modules():
+            with contextlib.suppress(EnoughSteps):
+                run(clock)
             groups = communicators()
     births = tuple(_row(birth) for birth in recorder.births)
     return Traced(
         births=births, events=tuple(recorder.events), marks=clock.all_marks(), operations=recorder.operations, seconds=time.monotonic() - started,
         stepping=tuple(recorder.stepping), groups=groups, parameters=watch.parameters, trainable=watch.trainable,
-        notes=(*read.notes(), *compiled.notes(), *launches.notes()),
+        notes=surroundings.notes(),
     )  # fmt: skip
 
 
@@ -97,12 +96,14 @@ def _ranks(asked: Asked, recorder: Any) -> Iterator[Callable[[], tuple[Communica
     from everybyte.trace.device import watched_streams
     from everybyte.trace.distributed import Groups, process_groups
     from everybyte.trace.gathered import buffers_of_wrappers
+    from everybyte.trace.neighbours import Neighbours
     from everybyte.trace.parallel import parallel_wrappers
 
-    groups = Groups(asked.rank, asked.world)
+    groups, neighbours = Groups(asked.rank, asked.world), Neighbours(asked)
+    wrappers = parallel_wrappers(told=neighbours.told, asks=neighbours.asks)
     recorder.collective = groups.answer
     # what another stream uses is taken to be done when it is freed, as on a GPU that keeps up with the program
-    with process_groups(asked.rank, asked.world), parallel_wrappers(), buffers_of_wrappers(recorder), watched_streams(lambda *_: None):
+    with process_groups(asked.rank, asked.world), wrappers, buffers_of_wrappers(recorder), watched_streams(lambda *_: None):
         yield groups.communicators
 
 

@@ -1,0 +1,89 @@
+"""What a healthy run is taken for where a program asks: its numbers are finite, and what it asserts of values holds."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import linecache
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from everybyte.trace.patches import replaced
+
+Truth = Callable[..., bool | None]
+_known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+
+def is_unknown(tensor: Any) -> bool:
+    """Whether a tensor is fake and nothing is known of its values."""
+    return isinstance(tensor, FakeTensor) and tensor.constant is None
+
+
+def truth_of(tensor: Any) -> bool | None:
+    """The truth of all elements of a tensor, where a healthy run knows it."""
+    return _known.get(tensor) if isinstance(tensor, torch.Tensor) else None
+
+
+@contextlib.contextmanager
+def healthy() -> Iterator[None]:
+    """While entered, fake tensors answer so."""
+    before = torch.Tensor.__bool__
+
+    def asked(self: torch.Tensor) -> bool:
+        if is_unknown(self):
+            truth = True if _is_asserted(sys._getframe(1)) else truth_of(self)
+            if truth is not None:
+                return truth
+        return bool(before(self))
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(replaced(torch.Tensor, __bool__=asked))
+        for name, truth in ANSWERS.items():
+            for owner in (torch, torch.Tensor):
+                if hasattr(owner, name):
+                    stack.enter_context(replaced(owner, **{name: _told(getattr(owner, name), truth)}))
+        yield
+
+
+def _told(function: Callable[..., Any], truth: Truth) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        out = function(*args, **kwargs)
+        known = truth(*args)
+        if is_unknown(out) and known is not None:
+            _known[out] = known
+        return out
+
+    return called
+
+
+def _either(one: Any, other: Any) -> bool | None:
+    truths = truth_of(one), truth_of(other)
+    return None if None in truths else any(truths)
+
+
+def _opposite(tensor: Any) -> bool | None:
+    truth = truth_of(tensor)
+    return None if truth is None else not truth
+
+
+def _same(tensor: Any, *_: Any) -> bool | None:
+    return truth_of(tensor)
+
+
+ANSWERS: dict[str, Truth] = {
+    "isnan": lambda _: False, "isinf": lambda _: False, "isfinite": lambda _: True, "any": _same, "all": _same, "logical_not": _opposite,
+    "__invert__": _opposite, "logical_or": _either, "__or__": _either,
+}  # fmt: skip
+"""Functions of torch and of tensors, and what is known of their results."""
+
+
+def _is_asserted(frame: FrameType) -> bool:
+    """Whether the statement that runs there is an assertion."""
+    return linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("assert ")
