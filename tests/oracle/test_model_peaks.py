@@ -69,3 +69,18 @@ def test_peaks_of_a_step(family: str, attention: str, amp: bool, recompute: bool
         slack += tokens * shape.s * size
     for mine, theirs in zip(ours(family, shape, attention, amp, recompute), real(family, shape, attention, amp, recompute), strict=True):
         assert abs(mine - theirs) <= slack, f"{mine:,} against {theirs:,}"
+
+
+FEW = Shape(2, 4, 96, 8, 2, 16, 16)
+TIED = ["gpt2", "gemma3"]
+"""Families whose head has the embedding's table."""
+
+
+@pytest.mark.parametrize("amp", [False, True], ids=["bf16", "autocast"])
+@pytest.mark.parametrize("family", TIED)
+def test_gradients_of_a_tied_table(family: str, amp: bool) -> None:
+    """With few tokens backward peaks where the embedding's gradient meets the head's: three tables, or two where autocast's cast made the head's anew."""
+    slack = PER_TOKEN * FEW.b * FEW.s
+    mine, theirs = ours(family, FEW, "sdpa", amp, recompute=False)[1], real(family, FEW, "sdpa", amp, recompute=False)[1]
+    assert abs(mine - theirs) <= slack, f"{mine:,} against {theirs:,}"
+    assert slack < VOCAB * FEW.h // 2

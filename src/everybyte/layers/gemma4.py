@@ -152,7 +152,7 @@ class Gemma4Stem(Record, frozen=True):
         """ids (n) -> (n, h)."""
         hidden = Dim("h", self.hidden)
         with t.scope(f"{self.place}.embed_tokens"):
-            out = ops.scale(t, ops.embedding(t, "weight", Dim("V", self.vocab), hidden))
+            out = ops.scale(t, ops.embedding(t, "weight", Dim("V", self.vocab), hidden, shared=t.setup.shared_table))
         if self.own_input:
             with t.scope(self.place):
                 self._inputs(t, out)

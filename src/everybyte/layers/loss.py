@@ -78,7 +78,7 @@ def hf_outputs_alive(t: Tape, head: Head, x: Value) -> Value:
     """As `hf`, in a loop that keeps the model's output (`out = model(...)`) while backward runs."""
     with t.scope("loss", x):
         logits = head.logits(t, x)
-        t.pin(logits)
+        t.linger(logits)
         return cross_entropy(t, _upcast(t, head, logits))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everybyte.basics.dtypes import BOOL, FP32, INT64, DType
+from everybyte.layers.setup import SharedTable
 from everybyte.layers.size import TOKENS, Axis, B, Dim, Dims, Size, elements
 from everybyte.layers.tape import Made, Storage, Tape, Value
 
@@ -149,12 +150,16 @@ def matmul(t: Tape, a: Value, b: Value, dims: Dims) -> Value:
 
 
 def linear(t: Tape, x: Value, weight: Value, bias: Value | None, out: Dim) -> Value:
-    """`F.linear`: keeps x if the weight is trained and the weight (no new memory, or its cast copy) if x needs a gradient."""
+    """`F.linear`: keeps x if the weight is trained and the weight (no new memory, or its cast copy) if x needs a gradient.
+
+    It is a product of rows of tokens with the transposed weight, and so both gradients come as views of what the products of backward made.
+    """
     x, weight = autocast(t, x), autocast(t, weight)
     bias = None if bias is None else autocast(t, bias)
     inputs = (x, weight) if bias is None else (x, weight, bias)
     y = t.new("linear", (*x.dims[:-1], out), x.dtype, any(v.grad for v in inputs))
-    t.step("linear", inputs, (y,), saved=([weight] if x.grad else []) + ([x] if weight.grad else []))
+    made = [Made(v, Size.of(v.dims, v.dtype), view=v is not bias) for v in inputs]
+    t.step("linear", inputs, (y,), saved=([weight] if x.grad else []) + ([x] if weight.grad else []), made=made)
     return y
 
 
@@ -193,9 +198,10 @@ def layer_norm(t: Tape, x: Value, weight: Value | None, bias: Value | None) -> V
     return out
 
 
-def embedding(t: Tape, leaf: str, vocab: Dim, hidden: Dim, tokens: Dim = TOKENS, *, tied: bool = False) -> Value:
-    """Rows of a table: keeps the ids; the gradient of the table is dense."""
+def embedding(t: Tape, leaf: str, vocab: Dim, hidden: Dim, tokens: Dim = TOKENS, *, tied: bool = False, shared: SharedTable = "") -> Value:
+    """Rows of a table: keeps the ids; the gradient of the table is dense. `shared`: as in Setup."""
     table = t.parameter(leaf, (vocab, hidden), tied=tied, dtype=t.setup.outer_weights)
+    table.storage.shared_table = shared
     ids = t.given("ids", (tokens,), INT64)
     out = t.new("embedding", (tokens, hidden), table.dtype, table.grad)
     t.step("embedding", (table, ids), (out,), saved=(ids,))

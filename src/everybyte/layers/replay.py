@@ -2,8 +2,8 @@
 
 A storage lives from the step that makes it to the last step that reads it, longer if autograd keeps it or Python holds it. Backward goes
 through the steps in reverse: incoming gradient, kept tensors and new gradients live together, then the kept tensors of the step are
-freed. Gradients of one value that arrive on several ways are added in place when nobody else holds the first
-(torch/csrc/autograd/input_buffer.cpp).
+freed. Gradients of one value that arrive on several ways are added when their step is done, in place when nobody else holds the first
+(torch/csrc/autograd/input_buffer.cpp): a gradient that is a view is held by the view's base, and is not written over.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 
 from everybyte.basics.record import Record
 from everybyte.layers.size import ZERO, Size
-from everybyte.layers.tape import Region, Role, Scratch, Step, Storage, Tape, Value
+from everybyte.layers.tape import Made, Region, Role, Scratch, Step, Storage, Tape, Value
 
 GEMMS = frozenset({"linear", "matmul", "matmul_4bit", "lora", "fused_linear_cross_entropy"})
 """Steps that run on cuBLAS."""
@@ -164,26 +164,27 @@ def run_backward(tape: Tape, output: Value, gradient: Storage | None, living: _L
                 _run_again(tape, region, living)
         incoming = list(dict.fromkeys(arrived.pop(o.source) for o in step.outputs if o.source in arrived))
         started = bool(incoming) or (gradient is None and output in step.outputs)
-        if started and step.made:
-            _backward_step(step, incoming, arrived, living, held, weights)
+        new = _make(step, incoming, arrived, living, held) if started and step.made else []
+        fresh = {storage for _, storage in new}
+        still = set(arrived.values()) | held | fresh
         for storage in keepers[index]:
             owners[storage] -= 1
-            if owners[storage] == 0 and not storage.lingers and storage not in held and storage not in arrived.values() and not weights.holds(storage):
+            if owners[storage] == 0 and not storage.lingers and storage not in still and not weights.holds(storage):
                 living.drop((storage,))
-        still = set(arrived.values()) | held
         living.drop(s for s in incoming if s not in still)
+        _add_up(new, arrived, living, held, weights)
     left = next(iter(arrived.values()), None)
     living.drop(s for s in held if s is not left and not s.lingers)
     return left
 
 
 class _WeightGradients:
-    """Gradients of weights during backward. A weight that several steps use has one: the later ones are added to the first in place
-    (torch/csrc/autograd/input_buffer.cpp), and the optimizer or accumulation takes it when the last has come."""
+    """Gradients of weights during backward. A weight that several steps use has one, the sum, and the optimizer or accumulation takes it when the
+    last has come."""
 
     def __init__(self, tape: Tape, keep: bool) -> None:
         self.keep = keep
-        self.first: dict[Storage, Storage] = {}
+        self.sums: dict[Storage, Storage] = {}
         self.waiting: dict[Storage, int] = {}
         for step in tape.steps:
             for made in step.made:
@@ -192,26 +193,44 @@ class _WeightGradients:
 
     def holds(self, storage: Storage) -> bool:
         """Whether a storage stays as the gradient of a weight (one that was written over a tensor which forward kept)."""
-        return self.keep and storage in self.first.values()
+        return self.keep and storage in self.sums.values()
 
     def arrive(self, weight: Storage, fresh: Storage, living: _Living) -> None:
         """One more gradient of a weight."""
-        first = self.first.setdefault(weight, fresh)
+        first = self.sums.get(weight)
+        self.sums[weight] = fresh if first is None else _sum(first, fresh, living, in_place=not first.view)
+        if first is not None:
+            living.drop(s for s in (first, fresh) if s is not self.sums[weight])
         self.waiting[weight] -= 1
-        if first is not fresh:
-            living.drop((fresh,))
-        if not self.keep and not self.waiting[weight]:
-            living.drop((first,))
+        if self.waiting[weight]:
+            return
+        if weight.shared_table:
+            total = _sum(self.sums[weight], fresh, living, in_place=weight.shared_table == "in place")
+            living.drop({total, self.sums[weight]})
+        elif not self.keep:
+            living.drop((self.sums[weight],))
 
 
-def _backward_step(step: Step, incoming: list[Storage], arrived: dict[Value, Storage], living: _Living, held: set[Storage], weights: _WeightGradients) -> None:
-    """The gradients that one step makes, and their addition to gradients that came before."""
+def _sum(first: Storage, fresh: Storage, living: _Living, *, in_place: bool) -> Storage:
+    """The sum of two gradients, written over the first or new."""
+    if in_place:
+        return first
+    summed = Storage(first.size, first.place, first.what, first.dims, first.dtype, role=first.role)
+    living.add((summed,))
+    living.mark()
+    return summed
+
+
+def _make(step: Step, incoming: list[Storage], arrived: dict[Value, Storage], living: _Living, held: set[Storage]) -> list[tuple[Value, Storage]]:
+    """The gradients that one step makes, and what they are the gradients of."""
     new: list[tuple[Value, Storage]] = []
     for made in step.made:
         weight = made.to.storage.weight
         role: Role = "gradient" if weight else "autograd_detail"
         what = "gradient of weight" if weight else f"gradient of {made.to.storage.what}"
-        fresh = made.into or (incoming[0] if made.size is None else Storage(made.size, step.place, what, made.to.dims, made.to.dtype, role=role))
+        fresh = made.into or (
+            incoming[0] if made.size is None else Storage(made.size, step.place, what, made.to.dims, made.to.dtype, role=role, view=made.view)
+        )
         new.append((made.to.source, fresh))
     workspace = scratch(step, step.back_scratch)
     living.see(step)
@@ -226,7 +245,12 @@ def _backward_step(step: Step, incoming: list[Storage], arrived: dict[Value, Sto
     living.add(workspace)
     living.mark()
     living.drop(workspace)
-    for to, fresh in new:
+    return new
+
+
+def _add_up(new: list[tuple[Value, Storage]], arrived: dict[Value, Storage], living: _Living, held: set[Storage], weights: _WeightGradients) -> None:
+    """Gradients that a step has made come to those that came before."""
+    for place, (to, fresh) in enumerate(new):
         if to.storage.weight:
             weights.arrive(to.storage, fresh, living)
             continue
@@ -234,13 +258,10 @@ def _backward_step(step: Step, incoming: list[Storage], arrived: dict[Value, Sto
         if first is None:
             arrived[to] = fresh
             continue
-        shared = first in held or sum(s is first for s in arrived.values()) > 1 or first in incoming
-        if shared:
-            summed = Storage(first.size, first.place, first.what, first.dims, first.dtype, role="autograd_detail")
-            living.add((summed,))
-            living.mark()
-            arrived[to] = summed
-        others = set(arrived.values()) | held | set(incoming)
+        waiting = {storage for _, storage in new[place + 1 :]}
+        owners = sum(s is first for s in arrived.values())
+        arrived[to] = _sum(first, fresh, living, in_place=not (first.view or first in held or owners > 1 or first in waiting))
+        others = set(arrived.values()) | held | waiting
         living.drop(s for s in (fresh, first) if s not in others)
 
 
@@ -336,9 +357,17 @@ def tally(tape: Tape, start: Value, output: Value, recompute: Recompute = "none"
 
 
 def _weight_gradients(tape: Tape) -> tuple[Storage, ...]:
-    """One gradient of each weight that backward makes one of."""
-    made = {m.to.storage: (m, m.into.size if m.into is not None else m.size or ZERO) for step in tape.steps for m in step.made if m.to.storage.weight}
-    return tuple(Storage(size, m.to.storage.place, "gradient of weight", m.to.dims, m.to.dtype, role="gradient") for m, size in made.values())
+    """One gradient of each weight that backward makes one of, and that is counted here. The sum of several is no view."""
+    made: dict[Storage, list[Made]] = {}
+    for m in (m for step in tape.steps for m in step.made if m.to.storage.weight and not m.to.storage.shared_table):
+        made.setdefault(m.to.storage, []).append(m)
+    return tuple(
+        Storage(
+            m.into.size if m.into is not None else m.size or ZERO, weight.place, "gradient of weight", m.to.dims, m.to.dtype, role="gradient",
+            view=m.view and not others,
+        )
+        for weight, (*others, m) in made.items()
+    )  # fmt: skip
 
 
 def letters(tape: Tape) -> tuple[tuple[str, int], ...]:

@@ -20,6 +20,10 @@ ExpertsKernel = Literal["grouped", "loop", "linears"]
 """grouped: one product over all experts of a stacked weight; loop: one expert after the other; linears: each is linear layers of its own too."""
 
 
+SharedTable = Literal["", "in place", "new"]
+"""in place: a second gradient of a table is written over the first; new: autograd makes a new tensor of both."""
+
+
 class Kernels(Record, frozen=True):
     """Which implementation runs each step."""
 
@@ -134,6 +138,9 @@ class Setup(Record, frozen=True):
     """Sequences are longer than the sliding windows: SDPA then gets an explicit mask in the layers that have one."""
     cache: Literal["none", "prefill", "decode"] = "none"
     """Whether keys and values are stored (a whole prompt, or one more token behind a past), or only used."""
+    shared_table: SharedTable = ""
+    """How the gradient of the embedding's table is added to that of the head, which has the same table and where it is counted. Empty: the table is
+    the embedding's own."""
     dropout: float | None = None
     """Overrides the model's dropout rates; None keeps them."""
 

@@ -14,7 +14,7 @@ import msgspec
 
 from everybyte.basics.dtypes import DType
 from everybyte.basics.record import Record
-from everybyte.layers.setup import Setup
+from everybyte.layers.setup import Setup, SharedTable
 from everybyte.layers.size import ZERO, Dims, Size, elements
 
 Role = Literal["activation", "temporary", "autograd_detail", "gradient"]
@@ -44,6 +44,10 @@ class Storage(msgspec.Struct, eq=False):
     """Persistent for this tape, but made in this step by another part of the network (encoder states that cross-attention reads): counted
     there; its gradient is on its way, not a weight's."""
 
+    shared_table: SharedTable = ""
+    """Of a weight whose gradient is added to one that is counted elsewhere: as in Setup."""
+    view: bool = False
+    """A gradient that comes as a view: autograd keeps the view's base beside it and adds no other gradient to it in place."""
     kept_before: bool = False
     """What the layer is given, kept for backward by the layer that made it: counted there, unless it is recomputed there."""
 
@@ -97,6 +101,8 @@ class Made(Record, frozen=True):
     to: Value
     size: Size | None
     into: Storage | None = None
+    view: bool = False
+    """As in Storage."""
 
 
 Scratch = Size | tuple[Size, ...]

@@ -37,6 +37,7 @@ class Script:
         self.tensors = training.layout.tensors(training.network, training.recipe.setup)
         self.next_key = 0
         self.gradients: list[int] = []
+        self.unaccumulated: list[int] = []
         self.outlived: list[int] = []
         """What the graph of the last micro-batch still holds."""
         self.beside: dict[str, tuple[int, int]] = {}
@@ -208,10 +209,16 @@ class Script:
             gradient = keys[part.outgoing] if part.outgoing >= 0 else 0
         if gradient:
             yield gradient, 0
+        yield from ((key, 0) for key in self.unaccumulated)
+        self.unaccumulated = []
 
     def _leave_gradients(self, index: int, made: list[int]) -> Iterator[Event]:
         """The gradients that a layer's backward has made stay, or what this rank holds of them takes their place."""
         left = self.course.gradients[index]
+        if self.training.layout.lives(self.training.recipe) == "always":
+            # accumulated, but for the head's gradient of a tied table, which waits for the embedding's
+            self.unaccumulated += made
+            return
         if left == self.course.row[index].tally.weight_gradients.at(self.course.point) or not self.course.layout.by_unit:
             self.gradients += made
             return

@@ -12,7 +12,7 @@ from everybyte.basics.dtypes import DType
 from everybyte.basics.record import Record
 from everybyte.layers.network import Network, write
 from everybyte.layers.replay import Recompute, Tally
-from everybyte.layers.setup import Setup
+from everybyte.layers.setup import Setup, SharedTable
 from everybyte.layers.size import TOKENS
 from everybyte.models.count import Part, parts
 from everybyte.rules.recipe import GradientsLive, RecomputePlan
@@ -54,23 +54,32 @@ def segments(network: Network, setup: Setup, recompute: RecomputePlan, stream: D
     # a stage of a pipeline that is sent its hidden states sends their gradient back
     is_sent = network.stem is None and not network.tokens
     trains = setup.grad
+    shared = replace(setup, shared_table=_summed(network, setup, stream)) if network.tied and network.stem is not None else setup
     for part in parts(network):
         is_batch = part.tower != tower and reads_images(network, part)
         if part.tower != tower:
             flow, tower = Flow(stream, grad=setup.grad and not part.tower and is_sent), part.tower
         is_head = part.label == "head"
-        # the gradient of a tied table is the head's: the embedding adds to it, and it cannot be used up before
-        shares_table = network.tied and part.label in ("embed", "head")
-        keeps = part.label == "head" and gradients != "always" if shares_table else gradients == "backward"
+        # the gradient of a tied table is the head's: it waits for that of the embedding, and cannot be used up or accumulated before
+        keeps = gradients == "backward" or (network.tied and is_head)
         is_block = part.label.rpartition(".")[2][:1].isdigit()
         for label, count, mode in _modes(part.label, part.copies, recompute if is_block else RecomputePlan()):
             flow = _append(
-                found, part.layer, setup.of_blocks(part.path), part.dims, flow, (label, count), mode, keeps,
+                found, part.layer, shared if part.label == "embed" else setup.of_blocks(part.path), part.dims, flow, (label, count), mode, keeps,
                 is_last=is_head and trains, is_batch=is_batch, offloads=recompute.in_flight is not None, part=part,
             )  # fmt: skip
         if part.label == "embed" and setup.input_grads:
             flow = flow._replace(grad=trains)
     return tuple(found)
+
+
+def _summed(network: Network, setup: Setup, stream: DType) -> SharedTable:
+    """How the two gradients of a tied table are added: the head's is there first."""
+    for part in parts(network):
+        if part.label == "head":
+            gradients = write(part.layer, setup, part.dims, stream, is_last=setup.grad).tally.gradients
+            return "new" if any(gradient.view for gradient in gradients) else "in place"
+    return ""
 
 
 @lru_cache(maxsize=16384)
