@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from tests.trace.peaks import Step
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -16,16 +17,16 @@ from everybyte.trace.watch import Watch
 
 
 @contextlib.contextmanager
-def alone(rank: int, world: int) -> Iterator[None]:
-    """While entered, this process is one rank of `world`, and tensors are fake."""
-    with FakeTensorMode(allow_non_fake_inputs=True), real_branches("cpu"), process_groups(rank, world), parallel_wrappers():
+def alone(rank: int, world: int, **neighbours: Any) -> Iterator[None]:
+    """While entered, this process is one rank of `world`, and tensors are fake; `neighbours` are those of a pipeline."""
+    with FakeTensorMode(allow_non_fake_inputs=True), real_branches("cpu"), process_groups(rank, world), parallel_wrappers(**neighbours):
         yield
 
 
-def traced_rank(make: Callable[[], Step], rank: int, world: int, steps: int) -> tuple[list[int], int]:
+def traced_rank(make: Callable[[], Step], rank: int, world: int, steps: int, **neighbours: Any) -> tuple[list[int], int]:
     """(the growth at the peak of each step, the peak of all) of a rank."""
     peaks = []
-    with alone(rank, world):
+    with alone(rank, world, **neighbours):
         recorder = Recorder("cpu")
         recorder.collective = Groups(rank, world).answer
         with recorder, Watch(recorder).modules():

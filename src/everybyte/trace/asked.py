@@ -39,6 +39,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     world: int = 1
     """Ranks of the fake process group; 1 is none."""
     rank: int = 0
+    shapes: str = ""
+    """Folder where the ranks of a pipeline leave the shapes that their stages send; empty: this rank makes one."""
+    until_stage: int = -1
+    """The stage of this rank whose shapes alone are wanted."""
     device: Literal["cuda", "cpu"] = "cuda"
     """Which tensors count: those on the fake GPU, or those on the CPU."""
 

@@ -20,6 +20,10 @@ OFFLINE = (
     "the program loads a file of the Hugging Face hub that is not on this machine, and a trace downloads nothing",
     "download it before, or let the program do it (HF_HUB_OFFLINE=0 everybyte trace ...)",
 )
+NO_DEEPSPEED = (
+    "the program needs DeepSpeed, whose kernels are built for a real GPU, and which is not traced",
+    "estimate it from its own files (everybyte estimate), or trace it with FSDP2, which shards as ZeRO-3 does",
+)
 HELP = (
     ("DataDependentOutputException", "", *NO_VALUE),
     ("TypeError", "Unknown", *NO_VALUE),
@@ -31,6 +35,8 @@ HELP = (
     ("UnsupportedOperatorException", "", NO_FAKE, REGISTER),
     ("RuntimeError", "no fake impl registered", NO_FAKE, REGISTER),
     ("ModuleNotFoundError", "'triton'", *NO_TRITON),
+    ("ModuleNotFoundError", "'deepspeed'", *NO_DEEPSPEED),
+    ("ImportError", "DeepSpeed is not available", *NO_DEEPSPEED),
     ("OSError", "huggingface.co", *OFFLINE),
     ("ValueError", "backend tokenizer", *OFFLINE),
     ("OfflineModeIsEnabled", "", *OFFLINE),

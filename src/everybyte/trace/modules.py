@@ -48,8 +48,16 @@ def _after_all(tensors: Sequence[torch.Tensor], told: Callable[[], None]) -> _Mu
     def one_came(_: torch.Tensor) -> None:
         nonlocal came
         came += 1
-        if came == sum(map(torch._C._will_engine_execute_node, nodes)):
+        if came == sum(map(_comes, nodes)):
             came = 0
             told()
 
     return _MultiHandle(tuple(tensor.register_hook(one_came) for tensor in tensors))
+
+
+def _comes(node: Any) -> bool:
+    """Whether backward computes the gradient of a node. torch.autograd.grad does not say it of leaves: they are what it was asked for."""
+    try:
+        return bool(torch._C._will_engine_execute_node(node))
+    except RuntimeError:
+        return True

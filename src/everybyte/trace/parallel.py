@@ -13,6 +13,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from everybyte.trace.on_import import when_imported
 from everybyte.trace.patches import replaced, replaced_everywhere
 from everybyte.trace.pipelines import pipelines, transfers
 from everybyte.trace.replicas import replicas
@@ -22,11 +23,12 @@ MESH_METHODS = ("__init__", "__getitem__", "_flatten", "_unflatten", "_concatena
 
 
 @contextlib.contextmanager
-def parallel_wrappers() -> Iterator[None]:
-    """While entered, DeviceMesh, DTensor, DistributedDataParallel and pipeline stages work under fake tensors as on GPUs."""
+def parallel_wrappers(**neighbours: Any) -> Iterator[None]:
+    """While entered, DeviceMesh, DTensor, DistributedDataParallel and pipeline stages work as on GPUs. `neighbours` are those of a pipeline."""
     with contextlib.ExitStack() as stack:
-        for patch in (_meshes, _sharding, _random_numbers, _moved_states, _addresses, replicas, transfers, pipelines):
+        for patch in (_meshes, _sharding, _read_numbers, _random_numbers, _shared_states, _moved_states, _addresses, replicas, transfers):
             stack.enter_context(patch())
+        stack.enter_context(pipelines(**neighbours))
         yield
 
 
@@ -71,6 +73,18 @@ def _sharding() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _read_numbers() -> Iterator[None]:
+    """A sharded tensor's number, such as the norm of all gradients, is read from the tensor of all shards, as any other."""
+    from torch.distributed.tensor import DTensor
+
+    def reading(name: str) -> Callable[..., Any]:
+        return lambda self, *form: getattr(self.full_tensor(), name)(*form)
+
+    with replaced(DTensor, **{name: reading(name) for name in ("item", "tolist", "__float__", "__format__")}):
+        yield
+
+
 class _Generator:
     """Random numbers of sharded tensors: no state is shared, as fake numbers are all alike. In place of torch/distributed/tensor/_random.py's tracker."""
 
@@ -89,19 +103,32 @@ def _random_numbers() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _shared_states() -> Iterator[None]:
+    """accelerate (utils/random.py) gives every rank the first one's state of random numbers, by way of the GPU, where it has no values."""
+    with contextlib.ExitStack() as stack:
+        own = {"synchronize_rng_state": lambda *_, **__: None}
+        when_imported("accelerate.utils.random", lambda random: stack.enter_context(replaced(random, **own)))
+        yield
+
+
+@contextlib.contextmanager
 def _moved_states() -> Iterator[None]:
-    """fully_shard moves a model on the CPU to the GPU by giving its parameters new data; fake parameters keep their old device then, and are told the new."""
+    """FSDP, old and new, moves a model on the CPU to the GPU by giving its parameters new data; fake ones keep their old device then, and are told the new."""
+    from torch.distributed.fsdp import _init_utils
     from torch.distributed.fsdp._fully_shard import _fsdp_init
 
-    before = _fsdp_init._move_states_to_device
+    def moving(before: Callable[..., None]) -> Callable[..., None]:
+        def move(parameters: list[Any], buffers: list[Any], device: torch.device | None) -> None:
+            before(parameters, buffers, device)
+            for tensor in (*parameters, *buffers):
+                if device is not None and isinstance(tensor, FakeTensor) and tensor.device.type != "meta":
+                    tensor.fake_device = device
 
-    def move(parameters: list[Any], buffers: list[Any], device: torch.device) -> None:
-        before(parameters, buffers, device)
-        for tensor in (*parameters, *buffers):
-            if isinstance(tensor, FakeTensor) and tensor.device.type != "meta":
-                tensor.fake_device = device
+        return move
 
-    with replaced_everywhere(before, move):
+    with contextlib.ExitStack() as stack:
+        for module in (_init_utils, _fsdp_init):
+            stack.enter_context(replaced_everywhere(module._move_states_to_device, moving(module._move_states_to_device)))
         yield
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -56,30 +56,48 @@ def transfers() -> Iterator[None]:
 
 
 class UnknownShapes(EverybyteError):
-    """A pipeline stage asks its neighbours for the shapes of its inputs, and they are not there."""
+    """A pipeline stage asks its neighbours for the shapes of its inputs, and they do not say."""
+
+
+Told = Callable[[int, Any], None]
+Asks = Callable[[int, int], Any]
+
+
+def _nobody(stage: int, rank: int) -> Any:
+    raise UnknownShapes(
+        f"stage {stage} of the pipeline does not say what it sends, and the traced rank is alone: "
+        "give PipelineStage input_args and output_args (and input_grads and output_grads if they are DTensors)"
+    )
 
 
 @contextlib.contextmanager
-def pipelines() -> Iterator[None]:
-    """Stages of torch.distributed.pipelining agree by messages whether they know the shapes between them; alone, a stage has to know them."""
+def pipelines(told: Told = lambda *_: None, asks: Asks = _nobody) -> Iterator[None]:
+    """Stages of torch.distributed.pipelining that do not know the shapes between them run once and send what they get: `told` hears (stage, shapes of its
+    outputs), and `asks` answers for a (stage, its rank) before this one. Gradients have the shapes of what they are gradients of."""
     try:
         from torch.distributed.pipelining import _utils, schedules, stage
     except ImportError:
         yield
         return
-    static, needs = _utils.InferenceMode.STATIC, _utils.InferenceMode.needs_dynamic
+    mode = _utils.InferenceMode
 
     def warm_up(self: Any, stages: list[Any], has_backward: bool, *_: Any) -> None:
-        for one in stages:
-            if isinstance(one, stage.PipelineStage):
-                if needs(one._user_meta, has_backward):
-                    raise UnknownShapes(
-                        f"stage {one.stage_index} asks its neighbours for the shapes between them, and the traced rank is alone: "
-                        "give PipelineStage input_args and output_args (and input_grads and output_grads if they are DTensors)"
-                    )
-                one._inference_mode = static
+        asking = [one for one in stages if isinstance(one, stage.PipelineStage)]
+        needs = any(mode.needs_dynamic(one._user_meta, has_backward) for one in asking)
+        for one in asking:
+            one._inference_mode = mode.DYNAMIC if needs else mode.STATIC
+
+    def send(self: Any, shapes: Any, to: int) -> None:
+        if to > self.stage_index:
+            told(self.stage_index, shapes)
+
+    def receive(self: Any, source: int) -> Any:
+        if source > self.stage_index:
+            return stage._StageBackwardMeta(backward_metas=stage._derive_grad_metas(self._stage_meta.outputs))
+        return asks(source, self._resolve_peer_global_rank(source))
 
     with contextlib.ExitStack() as stack:
+        stack.enter_context(replaced(stage.PipelineStage, _send_meta=send, _recv_meta=receive))
         for value in list(vars(schedules).values()):
             if inspect.isclass(value) and "_warmup_p2p" in vars(value):
                 stack.enter_context(replaced(value, _warmup_p2p=warm_up))

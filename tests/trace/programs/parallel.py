@@ -17,7 +17,15 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+    ScheduleZBVZeroBubble,
+)
+from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -81,7 +89,7 @@ def build(kind: str, device: str) -> Step:
     """One step of training under the wrapper that `kind` names."""
     if not dist.is_initialized():
         dist.init_process_group("nccl" if device == "cuda" else "gloo")
-    if kind in SCHEDULES:
+    if kind.removesuffix(ASKING) in SCHEDULES:
         return pipeline(kind, device)
     model = WRAPPED[kind](device)
     optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
@@ -155,35 +163,44 @@ WRAPPED: dict[str, Callable[[str], nn.Module]] = {
     "tp": tensor_parallel,
     "tp-fsdp2": lambda device: tensor_parallel(device, shards=True),
 }
-SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": ScheduleInterleaved1F1B}
+SCHEDULES = {
+    "gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": ScheduleInterleaved1F1B, "zero-bubble": ScheduleInterleavedZeroBubble,
+    "zbv": ScheduleZBVZeroBubble,
+}  # fmt: skip
+ASKING = "-asking"
+"""Ends the names of pipelines whose stages find out themselves which shapes they send."""
+
+ASKED = tuple(kind + ASKING for kind in SCHEDULES)
 
 
 def pipeline(kind: str, device: str) -> Step:
     """Stages of a pipeline with eight micro-batches; interleaved ones are two on each rank."""
+    schedule = SCHEDULES[kind.removesuffix(ASKING)]
     rank, size = dist.get_rank(), dist.get_world_size()
-    numbers = [rank, rank + size] if kind == "interleaved" else [rank]
-    final = (2 * size if kind == "interleaved" else size) - 1
-    stages = [_stage(number, final, device) for number in numbers]
-    given = stages if kind == "interleaved" else stages[0]
-    made = SCHEDULES[kind](given, n_microbatches=8, loss_fn=lambda out, target: functional.cross_entropy(out.flatten(0, 1), target.flatten()))
+    twice = not issubclass(schedule, PipelineScheduleSingle)
+    final = (2 * size if twice else size) - 1
+    second = final - rank if schedule is ScheduleZBVZeroBubble else rank + size
+    numbers = [rank, second] if twice else [rank]
+    stages = [_stage(number, final, device, asks=kind.endswith(ASKING)) for number in numbers]
+    loss = lambda out, target: functional.cross_entropy(out.flatten(0, 1), target.flatten())  # noqa: E731
+    made = schedule(stages if twice else stages[0], n_microbatches=8, loss_fn=loss)
     optimizer = torch.optim.AdamW([parameter for stage in stages for parameter in stage.submod.parameters()], foreach=False)
     tokens = torch.randint(0, WORDS, (8, TOKENS), device=device)
 
     def step() -> None:
-        if rank == 0:
-            made.step(tokens)
-        else:
-            made.step(target=tokens) if final in numbers else made.step()
+        given = (tokens,) if rank == 0 else ()
+        made.step(*given, **({"target": tokens} if final in numbers else {}))
         optimizer.step()
         optimizer.zero_grad()
 
     return step
 
 
-def _stage(number: int, final: int, device: str) -> PipelineStage:
+def _stage(number: int, final: int, device: str, *, asks: bool) -> PipelineStage:
     model = Model(first=number == 0, last=number == final).to(device)
     given = torch.empty(1, TOKENS, dtype=torch.long, device=device) if number == 0 else _hidden(WIDTH, device)
-    return PipelineStage(model, number, final + 1, torch.device(device), input_args=given, output_args=_hidden(WORDS if number == final else WIDTH, device))
+    shapes = {} if asks else {"input_args": given, "output_args": _hidden(WORDS if number == final else WIDTH, device)}
+    return PipelineStage(model, number, final + 1, torch.device(device), **shapes)
 
 
 def _hidden(width: int, device: str) -> torch.Tensor:
@@ -194,7 +211,7 @@ def _target(kind: str) -> Callable[[], Step]:
     return lambda: build(kind, "cuda")
 
 
-globals().update({kind.replace("-", "_"): _target(kind) for kind in (*WRAPPED, *SCHEDULES)})
+globals().update({kind.replace("-", "_"): _target(kind) for kind in (*WRAPPED, *SCHEDULES, *ASKED)})
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[3]))

@@ -1,26 +1,33 @@
-"""A QLoRA run of the Trainer over a model of the hub, as tutorials write it."""
+"""A training script with the Trainer of transformers: `python trainer.py fsdp2|ddp FOLDER`."""
 
-from typing import Any
+from __future__ import annotations
+
+import sys
 
 import torch
-from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
 from torch.utils.data import Dataset
-from transformers import AutoModelForCausalLM, BitsAndBytesConfig, Trainer, TrainingArguments
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+
+SHARDED = {"fsdp": True, "fsdp_config": {"version": 2, "auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}}
 
 
-class Tokens(Dataset[dict[str, Any]]):
-    """Rows of the same length."""
+class Words(Dataset[dict[str, torch.Tensor]]):
+    """Samples of 128 tokens."""
 
     def __len__(self) -> int:
-        return 100
+        return 4096
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        row = torch.arange(256)
-        return {"input_ids": row, "labels": row}
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        tokens = torch.randint(0, 2048, (128,))
+        return {"input_ids": tokens, "labels": tokens}
 
 
-packed = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16, bnb_4bit_use_double_quant=True)
-model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen3-0.6B", quantization_config=packed, attn_implementation="flash_attention_2", device_map="auto")
-model = get_peft_model(prepare_model_for_kbit_training(model), LoraConfig(r=8, target_modules="all-linear", task_type="CAUSAL_LM"))
-arguments = TrainingArguments(output_dir="out", per_device_train_batch_size=2, bf16=True, max_steps=20, logging_steps=1, report_to=[])
-Trainer(model=model, args=arguments, train_dataset=Tokens()).train()
+kind, folder = sys.argv[1:]
+config = LlamaConfig(
+    vocab_size=2048, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, use_cache=False
+)
+settings = TrainingArguments(
+    output_dir=folder, per_device_train_batch_size=2, gradient_accumulation_steps=2, max_steps=100, bf16=True, logging_steps=1, report_to=[],
+    **(SHARDED if kind == "fsdp2" else {}),
+)  # fmt: skip
+Trainer(model=LlamaForCausalLM(config), args=settings, train_dataset=Words()).train()
