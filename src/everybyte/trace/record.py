@@ -20,9 +20,12 @@ from everybyte.trace.numbers import stays_real
 aten = torch.ops.aten
 WRAPPERS = ("DTensor", "AsyncCollectiveTensor")
 """Tensor types that hold local tensors: the operations on those are what takes memory."""
-IN_PLACE = {aten.add.Tensor: aten.add_.Tensor, aten.index_put.default: aten.index_put_.default, aten.scatter.src: aten.scatter_.src}
+IN_PLACE = {
+    aten.add.Tensor: aten.add_.Tensor, aten.index_put.default: aten.index_put_.default, aten.scatter.src: aten.scatter_.src,
+    aten.scatter_add.default: aten.scatter_add_.default,
+}  # fmt: skip
 """What autograd's own sums are on real tensors."""
-HOLDERS = {aten.add.Tensor: 4, aten.index_put.default: 5, aten.scatter.src: 4}
+HOLDERS = {aten.add.Tensor: 4, aten.index_put.default: 5, aten.scatter.src: 4, aten.scatter_add.default: 4}
 """References to a tensor that only autograd and the operation itself hold; one more is somebody else's."""
 
 
@@ -205,7 +208,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
     def _in_place(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The operation that autograd runs on real tensors where it runs `func` on fake ones: it writes into a tensor that nobody else holds, when it sums two
         gradients (InputBuffer::accumulate, torch/csrc/autograd/input_buffer.cpp) or scatters one (index_backward in FunctionsManual.cpp,
-        value_selecting_reduction_backward in ATen/native/ReduceOps.cpp). None elsewhere."""
+        value_selecting_reduction_backward in ATen/native/ReduceOps.cpp, gather_backward). None elsewhere."""
         twin = IN_PLACE.get(func)
         if twin is None or kwargs or torch.is_grad_enabled() or self.phase() != "backward":
             return None
