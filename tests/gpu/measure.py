@@ -11,8 +11,8 @@ msgspec: without it the records are still written, and `--compare FILE` prints t
 --trace takes the memory snapshots of a folder to which this script has written (--out), runs the loops that were measured on fake tensors, and lays the
 events of both side by side, run by run: how many agree, in order and size, the peaks, and with --verbose the places where they differ, by the Python
 frames on the GPU's side and by operation, module and line on the trace's. It also replays the GPU's own events through the allocator's simulator and counts
-the segments that both have. A trace needs no GPU but a torch built for the CPU, so that it runs elsewhere, on a copy of the folder, or at once by another
-Python beside that of the GPU: --tracer PYTHON.
+the segments that both have. A trace needs no GPU: it runs elsewhere too, on a copy of the folder, or right after the measurement with --tracer PYTHON, an
+interpreter that can trace.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--dry-run", action="store_true", help="checks every job on the CPU")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="only prints the table of the records in a file")
     parser.add_argument("--trace", type=Path, metavar="DIR", help="only compares the snapshots of a folder with the traces of their jobs")
-    parser.add_argument("--tracer", metavar="PYTHON", help="an interpreter with a torch for the CPU that does so after the measurement")
+    parser.add_argument("--tracer", metavar="PYTHON", help="an interpreter that does so right after the measurement")
     parser.add_argument("--verbose", action="store_true", help="says where a trace differs")
     return parser.parse_args()
 
