@@ -26,6 +26,7 @@ def real_branches(device: str) -> Iterator[None]:
         stack.enter_context(generation())
         stack.enter_context(_samples())
         stack.enter_context(_experts())
+        stack.enter_context(_norms())
         if device == "cuda":
             stack.enter_context(_kernels())
         yield
@@ -113,6 +114,26 @@ def _experts() -> Iterator[None]:
 
     with replaced(metas, _meta_grouped_mm_common=grouped_mm):
         yield
+
+
+@contextlib.contextmanager
+def _norms() -> Iterator[None]:
+    """torch/_decomp/decompositions.py (native_group_norm_backward, pw_cast_for_opmath) has gradients of 32 bits alone where activations of 16 bits meet weights
+    of 32; kernels make them like the tensors that they belong to (aten/src/ATen/native/group_norm.cpp)."""
+    from torch._decomp import decomposition_table as table
+
+    operation = torch.ops.aten.native_group_norm_backward.default
+    before = table[operation]
+
+    @functools.wraps(before)
+    def backward(gradient: Any, x: Any, mean: Any, rstd: Any, weight: Any, n: int, c: int, size: int, groups: int, wanted: list[bool]) -> tuple[Any, ...]:
+        return tuple(torch.empty_like(one) if want and one is not None else None for one, want in zip((x, weight, weight), wanted, strict=True))
+
+    table[operation] = backward
+    try:
+        yield
+    finally:
+        table[operation] = before
 
 
 UNMASKED = ("_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa")
