@@ -128,6 +128,14 @@ def test_a_models_size_is_that_of_all_ranks(kind: str) -> None:
     assert (model.params, model.trainable_params) == (parallel.PARAMETERS, parallel.PARAMETERS)
 
 
+def test_the_limiter_of_fsdp1_holds_frees_back() -> None:
+    """What FSDP1 frees while another stream uses it is late, as far as its limiter lets the program run ahead; FSDP2 frees nothing so."""
+    old, new = (run(Asked(target=f"{PROGRAM}:{kind}", world=4)) for kind in ("fsdp1", "fsdp2"))
+    assert old.late
+    assert all(old.events[position][1] < 0 and position < end for position, end in old.late)
+    assert new.late == ()
+
+
 def test_groups_are_called_by_their_axes() -> None:
     """Tensor parallelism beside FSDP2 on 256 GPUs uses groups named by the axes of its mesh, of their sizes."""
     traced = run(Asked(target=f"{PROGRAM}:tp_fsdp2", world=256, rank=255))

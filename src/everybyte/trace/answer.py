@@ -16,6 +16,7 @@ from everybyte.ledger.build import Line, build
 from everybyte.rules.nccl import Wires, nccl_lines
 from everybyte.rules.overhead import context_line, workspace_line
 from everybyte.trace.asked import Asked, Traced
+from everybyte.trace.behind import delayed
 from everybyte.trace.jobs.facts import facts_of
 from everybyte.trace.ledger import ledger_of
 from everybyte.trace.timeline import Timeline
@@ -58,7 +59,8 @@ def _rank(traced: Traced, asked: Asked, gpu: Gpu, settings: AllocatorSettings, s
     phases = ledger.phases()
     peak = max(phases, key=lambda phase: phase.allocated)
     room = max(gpu.capacity - beside, 0)
-    reserved = max(peak_reserved(script(traced, workspace), settings, room, total=gpu.capacity).peak, peak.allocated)
+    events = delayed(script(traced, workspace), traced.late, len(workspace))
+    reserved = max(peak_reserved(events, settings, room, total=gpu.capacity).peak, peak.allocated)
     figures = {
         "peak.allocated": peak.allocated,
         "peak.reserved": reserved,

@@ -95,6 +95,8 @@ class Traced(msgspec.Struct, frozen=True, kw_only=True, tag="traced"):
     seconds: float
     stepping: tuple[int, ...] = ()
     """Positions where an optimizer began to step."""
+    late: tuple[tuple[int, int], ...] = ()
+    """(position of a free, position where its memory can be had again), where another stream still uses it."""
     notes: tuple[str, ...] = ()
     """What the trace took for granted."""
     groups: tuple[Communicator, ...] = ()

@@ -13,6 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
+from everybyte.trace.behind import Behind
 from everybyte.trace.birth import Birth, line_of_program
 from everybyte.trace.modules import Modules
 from everybyte.trace.numbers import stays_real
@@ -46,6 +47,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
         """Called with each storage that is born."""
         self.after_step: Callable[[], None] = lambda: None
         """Called when an optimizer has stepped."""
+        self.behind = Behind()
         self.collective: Callable[[Any, Any], Any] = lambda *_: NotImplemented
         """Answers an operation between ranks, or says NotImplemented."""
         self.optimizing = False

@@ -82,7 +82,7 @@ def _run(asked: Asked, run: Callable[[Clock], None], ear: BinaryIO | None) -> Tr
     births = tuple(_row(birth) for birth in recorder.births)
     return Traced(
         births=births, events=tuple(recorder.events), marks=clock.all_marks(), operations=recorder.operations, seconds=time.monotonic() - started,
-        stepping=tuple(recorder.stepping), groups=groups, parameters=watch.parameters, trainable=watch.trainable,
+        stepping=tuple(recorder.stepping), late=recorder.behind.late(recorder.events), groups=groups, parameters=watch.parameters, trainable=watch.trainable,
         notes=surroundings.notes(),
     )  # fmt: skip
 
@@ -96,14 +96,16 @@ def _ranks(asked: Asked, recorder: Any) -> Iterator[Callable[[], tuple[Communica
     from everybyte.trace.device import watched_streams
     from everybyte.trace.distributed import Groups, process_groups
     from everybyte.trace.gathered import buffers_of_wrappers
+    from everybyte.trace.limiter import limited_frees
     from everybyte.trace.neighbours import Neighbours
     from everybyte.trace.parallel import parallel_wrappers
 
     groups, neighbours = Groups(asked.rank, asked.world), Neighbours(asked)
     wrappers = parallel_wrappers(told=neighbours.told, asks=neighbours.asks)
+    buffers, frees = buffers_of_wrappers(recorder), limited_frees(recorder)
     recorder.collective = groups.answer
-    # what another stream uses is taken to be done when it is freed, as on a GPU that keeps up with the program
-    with process_groups(asked.rank, asked.world), wrappers, buffers_of_wrappers(recorder), watched_streams(lambda *_: None):
+    # what another stream of the program's own uses is taken to be done when it is freed, as on a GPU that keeps up with the program
+    with process_groups(asked.rank, asked.world), wrappers, buffers, frees, watched_streams(lambda *_: None):
         yield groups.communicators
 
 
