@@ -74,7 +74,7 @@ def refuse_recipe(train: Train, recipe: Recipe, *, mixture: bool) -> None:
         raise Unsupported("train.extra.padded", "padded batches are traced in a plain loop (train.framework: pytorch) with sdpa or eager attention")
     plan, setup = recipe.optimizer, recipe.setup
     if mixture and setup.packed is not None and kernels.experts != "grouped":
-        raise Unsupported("train.version", "experts were linear layers then, and packed; the installed transformers joins them and leaves them in 16 bit")
+        raise Unsupported("train.version", "experts were linear layers then, and packed; the installed transformers joins them: ask `everybyte estimate`")
     stepped = FP32 if setup.adapter is not None else setup.weights
     if plan.master is not None:
         raise Unsupported("train.precision", f"no optimizer of PyTorch keeps a master copy; bf16-mixed keeps fp32 weights, or {OWN_CODE}")
