@@ -85,6 +85,12 @@ def test_optimizers_take_the_way_of_a_gpu(toy: str) -> None:
     assert Timeline(traced).peaks["optimizer"][0] == pytest.approx(1280 * MiB, rel=1e-4)
 
 
+def test_a_moved_model_stays_that_of_its_optimizer(toy: str) -> None:
+    """An optimizer that is made before its model goes to the GPU steps there: its two states have the size of the weight."""
+    births = run(Asked(target=f"{toy}:optimizer_first")).births
+    assert [birth.nbytes for birth in births if birth.category == "optimizer_state"] == [2**20, 2**20]
+
+
 def test_a_script_runs_with_its_arguments_until_its_steps_are_done(toy: str) -> None:
     """A script with a loop of a thousand steps is ended after two; its --batch decides the size of its input."""
     script = str(Path(toy).with_name("script.py"))

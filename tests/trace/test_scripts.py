@@ -32,9 +32,9 @@ def test_a_loop_over_a_data_loader_is_traced(tmp_path: Path) -> None:
 
 
 def test_a_trainer_over_a_packed_model_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A QLoRA script is traced without a file of its model: the weights are packed as the estimate of the same job says, and its adapters are the trained ones."""
+    """A QLoRA script is traced without a file of its model: packed weights and trained adapters are those of the estimate of the same job."""
     monkeypatch.chdir(tmp_path)
-    asked = Asked(target=str(PROGRAMS / "trainer.py"))
+    asked = Asked(target=str(PROGRAMS / "qlora.py"))
     traced = run(asked)
     answer = answer_of(traced, asked)
     assert "Qwen/Qwen3-0.6B is built without its weights, from the catalogue's config" in traced.notes

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from everybyte.trace.generation import generation
 from everybyte.trace.on_import import when_imported
@@ -27,6 +27,7 @@ def real_branches(device: str) -> Iterator[None]:
         stack.enter_context(_samples())
         stack.enter_context(_experts())
         stack.enter_context(_norms())
+        stack.enter_context(_losses())
         if device == "cuda":
             stack.enter_context(_kernels())
         yield
@@ -51,10 +52,9 @@ def _optimizers() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _moved_modules() -> Iterator[None]:
-    """torch/nn/modules/module.py (_apply) gives a moved parameter new data in place, which fake tensors refuse: they get new parameters instead. A parameter
-    that two modules share stays one."""
+    """torch/nn/modules/module.py (_apply) gives a moved parameter new data in place, so that an optimizer that was made before still holds it. A fake parameter
+    is told its new device as well."""
     before = torch.nn.Module._apply
-    new: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
     def applied(self: torch.nn.Module, fn: Callable[[Any], Any], recurse: bool = True) -> torch.nn.Module:
         if not any(isinstance(value, FakeTensor) for value in (*self._parameters.values(), *self._buffers.values())):
@@ -62,24 +62,25 @@ def _moved_modules() -> Iterator[None]:
         if recurse:
             for child in self.children():
                 child._apply(fn)
-        for name, parameter in self._parameters.items():
-            if parameter is not None and parameter in new:
-                self._parameters[name] = new[parameter]
-            elif parameter is not None:
-                with torch.no_grad():
-                    moved = fn(parameter)
-                if moved is not parameter:
-                    self._parameters[name] = new[parameter] = torch.nn.Parameter(moved, parameter.requires_grad)
+        for parameter in self._parameters.values():
+            for tensor in (parameter, None if parameter is None else parameter.grad):
+                if tensor is not None:
+                    _move(tensor, fn)
         for name, buffer in self._buffers.items():
             if buffer is not None:
                 self._buffers[name] = fn(buffer)
         return self
 
-    torch.nn.Module._apply = applied
-    try:
+    with replaced(torch.nn.Module, _apply=applied):
         yield
-    finally:
-        torch.nn.Module._apply = before
+
+
+def _move(tensor: Any, fn: Callable[[Any], Any]) -> None:
+    with torch.no_grad():
+        moved = fn(tensor)
+    if moved is not tensor:
+        tensor.data = moved
+        tensor.fake_device = moved.device
 
 
 @contextlib.contextmanager
@@ -113,6 +114,19 @@ def _experts() -> Iterator[None]:
         return before(a, b, scale_a, scale_b, offs, *args, **kwargs)
 
     with replaced(metas, _meta_grouped_mm_common=grouped_mm):
+        yield
+
+
+@contextlib.contextmanager
+def _losses() -> Iterator[None]:
+    """Losses of liger_kernel.ops ask whether the gradient of the loss is 1, and else multiply by it; it is where `backward` is called on what they return."""
+    before = torch.equal
+
+    def equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        return caller.startswith("liger_kernel.ops.") or bool(before(one, other))
+
+    with replaced(torch, equal=equal):
         yield
 
 

@@ -44,6 +44,7 @@ class Disk:
         with contextlib.ExitStack() as stack:
             stack.enter_context(replaced(DataLoader, __init__=made))
             stack.enter_context(replaced(torch, save=self._save))
+            stack.enter_context(replaced(torch.Tensor, pin_memory=lambda tensor, *_, **__: tensor))
             for module, names in SAVERS.items():
                 when_imported(module, partial(self._silence, stack, names))
             yield

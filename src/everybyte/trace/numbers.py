@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 aten = torch.ops.aten
 MADE_OF_NUMBERS = frozenset({
     aten.linspace.default, aten.logspace.default, aten.arange.default, aten.arange.start, aten.arange.start_step, aten.scalar_tensor.default,
-    aten.randperm.default, aten.randperm.generator,
+    aten.randperm.default, aten.randperm.generator, aten.randint.default, aten.randint.low, aten.randint.generator, aten.randint.low_generator,
 })  # fmt: skip
 MOST_ELEMENTS = 2**16
 """Larger tensors are data, not numbers."""

@@ -12,8 +12,8 @@ model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 for _ in range(2):
     right = 0
-    for images, classes in loader:
-        images, classes = images.to("cuda", non_blocking=True), classes.to("cuda", non_blocking=True)
+    for batch in loader:
+        images, classes = (tensor.to("cuda", non_blocking=True) for tensor in batch)
         with torch.autocast("cuda", torch.bfloat16):
             scores = model(images)
             loss = torch.nn.functional.cross_entropy(scores, classes)

@@ -174,6 +174,19 @@ def compiled() -> Callable[[], None]:
     return lambda: model(x).sum().backward()
 
 
+def optimizer_first() -> Callable[[], None]:
+    """A step of an optimizer that was made while the model still was on the CPU."""
+    model = nn.Linear(512, 512, bias=False)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model.cuda()
+
+    def step() -> None:
+        model(torch.randn(8, 512, device="cuda")).sum().backward()
+        optimizer.step()
+
+    return step
+
+
 def deep() -> Callable[[], None]:
     """A step of forty layers."""
     model = nn.Sequential()
