@@ -19,6 +19,7 @@ from everybyte.trace.modules import Modules
 from everybyte.trace.numbers import stays_real
 
 aten = torch.ops.aten
+COMPOSITION = torch._C.DispatchKey.CompositeImplicitAutograd
 WRAPPERS = ("DTensor", "AsyncCollectiveTensor")
 """Tensor types that hold local tensors: the operations on those are what takes memory."""
 IN_PLACE = {
@@ -126,6 +127,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
         done = self.collective(func, args)
         if done is not NotImplemented:
             return done
+        if torch.is_inference_mode_enabled() and _is_composition(func):
+            return self._by_parts(func, args, kwargs)
         out = func(*args, **kwargs)
         for nbytes in self.hidden(func, args):
             self._inside(func, nbytes)
@@ -133,6 +136,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
             if isinstance(tensor, torch.Tensor) and tensor.device.type == self.device:
                 self._seen(tensor, func)
         return out
+
+    def _by_parts(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """A composition of operations, which in inference mode comes here as a whole: its parts come here after all."""
+        super().__enter__()
+        try:
+            return func._op_dk(COMPOSITION, *args, **kwargs)
+        finally:
+            super().__exit__(None, None, None)
 
     def _seen(self, tensor: torch.Tensor, func: Any) -> None:
         for storage in storages_of(tensor):
@@ -221,6 +232,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
             return None
         alone = target._use_count() <= HOLDERS[func] and torch._C._storage_Use_Count(target.untyped_storage()._cdata) <= 2
         return twin if alone else None
+
+
+def _is_composition(func: Any) -> bool:
+    name = func.name()
+    return torch._C._dispatch_has_kernel(name) and torch._C._dispatch_has_kernel_for_dispatch_key(name, COMPOSITION.name)  # type: ignore[no-any-return]
 
 
 def storages_of(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
