@@ -20,7 +20,8 @@ from everybyte.trace.run import run
 EXAMPLE = Path(__file__).parents[2] / "examples/trace/titan_llama.py"
 CLOSE = 0.05
 CONFS = ("expandable_segments:True", "")
-"""run_llama_train.sh asks for expandable segments; the record does not say how the runs were started."""
+"""torchtitan's run_llama_train.sh asks for expandable segments, its multinode_trainer.slurm does not; benchmarks/llama3_h100_202412_torchtitan.md does not say
+how the runs were started."""
 
 
 def record(name: str) -> dict[str, Any]:
