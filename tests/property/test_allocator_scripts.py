@@ -146,3 +146,10 @@ def test_reserved_on_a_device(seed: int, capacity: int) -> None:
     if reserved.peak > capacity * MiB:
         with pytest.raises(OutOfMemory):
             replay(events, capacity=capacity * MiB)
+
+
+@pytest.mark.parametrize("settings", [AllocatorSettings(), EXPANDABLE], ids=["native", "expandable"])
+def test_what_no_device_holds(settings: AllocatorSettings) -> None:
+    """A mistaken job that asks for petabytes is answered with what lives at once."""
+    events = [(number, 2**50 + number * MiB) for number in range(1, 200)]
+    assert peak_reserved(events, settings).peak == peak_living(events)

@@ -14,7 +14,10 @@ from everybyte.allocator.heap import ADDRESS_BITS, ADDRESS_MASK
 from everybyte.allocator.settings import SEGMENT
 from everybyte.basics.units import TiB
 
-RANGE = 16 * TiB
+RANGE = 64 * TiB
+"""Addresses of the expandable segment: more than what ENDLESS_LIVING can be scattered over."""
+ENDLESS_LIVING = 16 * TiB
+"""No device holds as much at once, and the addresses of this loop end soon above it."""
 
 
 class _Block:
