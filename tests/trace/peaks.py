@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.mem_tracker import MemTracker
 from torch.profiler import ProfilerActivity, profile
 
 from everybyte.trace.branches import real_branches
+from everybyte.trace.modules import Modules
 from everybyte.trace.record import Recorder
 from everybyte.trace.values import Read
 from everybyte.trace.watch import Watch
@@ -81,19 +84,54 @@ def _within(node: Any) -> Iterator[Any]:
         yield from _within(child)
 
 
+@contextlib.contextmanager
+def faked() -> Iterator[None]:
+    """While entered, tensors are fake, and libraries treat them as real ones."""
+    with FakeTensorMode(allow_non_fake_inputs=True), real_branches("cpu"), Read().met():
+        yield
+
+
 def traced(make: Callable[[], Step]) -> list[int]:
     """The growth at the peak of each step, as the recorder sees it on fake tensors."""
+    return traced_with_highest(make)[0]
+
+
+def traced_with_highest(make: Callable[[], Step]) -> tuple[list[int], int]:
+    """(the growth at the peak of each step, the bytes at the highest instant of all), as the recorder sees them."""
     peaks = []
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        recorder = Recorder("cpu")
-        with real_branches("cpu"), Read().met(), recorder, Watch(recorder).modules():
-            step = make()
-            for _ in range(STEPS):
-                start, before = len(recorder.events), recorder.current
-                step()
-                now = peak = before
-                for _, size in recorder.events[start:]:
-                    now += size
-                    peak = max(peak, now)
-                peaks.append(peak - before)
-    return peaks
+    recorder = Recorder("cpu")
+    with faked(), recorder, Watch(recorder).modules():
+        step = make()
+        highest = recorder.peak
+        for _ in range(STEPS):
+            before = recorder.current
+            recorder.forget_peak()
+            step()
+            peaks.append(recorder.peak - before)
+            highest = max(highest, recorder.peak)
+    return peaks, highest
+
+
+class Tracker(MemTracker):
+    """torch's own tracker, told what is so on real tensors: autograd sums into tensors that nobody else holds, and no hooks keep the gradients of modules."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._mod_tracker = Modules()
+        self._real = Recorder("cpu")
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        in_place = self._real._in_place(func, args, kwargs)
+        return super().__torch_dispatch__(in_place or func, types, args, kwargs)
+
+
+def tracked_highest(make: Callable[[], Step]) -> int:
+    """The bytes at the highest instant, as torch's own tracker sees it on fake tensors."""
+    tracker = Tracker()
+    with faked(), tracker:
+        step = make()
+        for _ in range(STEPS):
+            step()
+            tracker.reset_mod_stats()
+    total: int = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
+    return total

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 from typing import Any
 
 import diffusers
 import pytest
 import torch
 import transformers
-from peaks import CLOSE, Step, measured, traced
+from peaks import CLOSE, Step, measured, traced_with_highest, tracked_highest
+from torch.utils.checkpoint import checkpoint
 
 from everybyte.trace.module_step import step_of_module
 
 transformers.logging.set_verbosity_error()
 
-IMAGE = (2, 3, 64, 64)
+IMAGE = (4, 3, 64, 64)
 
 
 def resnet() -> tuple[Any, Any]:
     """A ResNet with bottlenecks, as ResNet-50 has them."""
     config = transformers.ResNetConfig(embedding_size=16, hidden_sizes=[32, 64], depths=[2, 2], layer_type="bottleneck")
-    return transformers.ResNetForImageClassification(config), {"pixel_values": torch.randn(IMAGE), "labels": torch.zeros(2, dtype=torch.int64)}
+    return transformers.ResNetForImageClassification(config), {"pixel_values": torch.randn(IMAGE), "labels": torch.zeros(4, dtype=torch.int64)}
 
 
 def vit() -> tuple[Any, Any]:
     """A vision transformer."""
     sizes = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 128, "image_size": 64, "patch_size": 8}
     config = transformers.ViTConfig(**sizes, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    return transformers.ViTForImageClassification(config), {"pixel_values": torch.randn(IMAGE), "labels": torch.zeros(2, dtype=torch.int64)}
+    return transformers.ViTForImageClassification(config), {"pixel_values": torch.randn(IMAGE), "labels": torch.zeros(4, dtype=torch.int64)}
 
 
 def unet() -> tuple[Any, Any]:
@@ -79,14 +82,58 @@ NETWORKS: dict[str, Callable[[], tuple[Any, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("optimizer", [None, "adamw"])
-@pytest.mark.parametrize("name", NETWORKS)
-def test_fake_peaks_are_real_peaks(name: str, optimizer: str | None) -> None:
-    """A training step of a network that is no language model peaks within 0.2 % of what torch measured on real tensors."""
+BLOCKS = frozenset({
+    "ResNetBottleNeckLayer", "ViTLayer", "ResnetBlock2D", "BasicTransformerBlock", "WhisperEncoderLayer", "WhisperDecoderLayer", "T5Block",
+})  # fmt: skip
+"""Classes of the blocks that are run again in the backward pass."""
+
+
+def build(name: str, precision: str, recompute: bool, optimizer: str | None) -> Step:
+    """One step of training, as a user writes it."""
+    model, inputs = NETWORKS[name]()
+    if precision == "bf16":
+        model.to(torch.bfloat16)
+        inputs = {key: value.to(torch.bfloat16) if value.is_floating_point() else value for key, value in inputs.items()}
+    for block in model.modules() if recompute else ():
+        if type(block).__name__ in BLOCKS:  # the state of random numbers is kept on the CPU, where it counts as a GPU's memory here
+            block.forward = partial(checkpoint, block.forward, use_reentrant=False, preserve_rng_state=False)
+    if precision == "autocast":
+        model.forward = torch.autocast("cpu", torch.bfloat16)(model.forward)
+    return step_of_module(model, inputs, optimizer)
+
+
+def named(name: str, precision: str, recompute: bool, optimizer: str | None) -> str:
+    """How a case is called."""
+    return "-".join((name, precision, "recomputed" if recompute else "kept", optimizer or "none"))
+
+
+OPTIMIZERS = (None, "adamw", "sgd", "rmsprop")
+ALL = [(name, *rest) for name in NETWORKS for rest in product(("fp32", "bf16", "autocast"), (False, True), OPTIMIZERS)]
+SHORT = {
+    *((name, "fp32", False, "adamw") for name in NETWORKS),
+    *((name, "bf16", False, None) for name in ("vit", "dit", "t5")),
+    *((name, "autocast", True, None) for name in ("resnet", "vit", "unet", "whisper")),
+    *((name, "fp32", True, "sgd") for name in ("resnet", "t5")),
+}
+"""Cases of the usual run; all are in the long one."""
+CASES = [
+    pytest.param(
+        *case, id="-".join([case[0], case[1], "recomputed" if case[2] else "kept", case[3] or "none"]), marks=[] if case in SHORT else [pytest.mark.long]
+    )
+    for case in ALL
+]
+
+
+@pytest.mark.parametrize(("name", "precision", "recompute", "optimizer"), CASES)
+def test_fake_peaks_are_real_peaks(name: str, precision: str, recompute: bool, optimizer: str | None) -> None:
+    """A training step of a network that is no language model peaks within 0.2 % of what torch measured on real tensors; the highest instant of all is, to the
+    byte, the one that torch's own tracker finds."""
 
     def make() -> Step:
-        model, inputs = NETWORKS[name]()
-        return step_of_module(model, inputs, optimizer)
+        return build(name, precision, recompute, optimizer)
 
     expected = measured(make())
-    assert traced(make) == pytest.approx(expected, rel=CLOSE)
+    peaks, highest = traced_with_highest(make)
+    assert peaks == pytest.approx(expected, rel=CLOSE)
+    if name != "whisper":  # the tracker hangs a hook on every parameter, which its frozen positions refuse
+        assert highest == tracked_highest(make)
