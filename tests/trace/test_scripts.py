@@ -32,7 +32,7 @@ def test_a_loop_over_a_data_loader_is_traced(tmp_path: Path) -> None:
 
 
 def test_a_trainer_over_a_packed_model_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A QLoRA script is traced without a file of its model: packed weights and trained adapters are those of the estimate of the same job."""
+    """A QLoRA script is traced without a file of its model, and has the size, weights, peak and static bytes of the estimate of its job."""
     monkeypatch.chdir(tmp_path)
     asked = Asked(target=str(PROGRAMS / "qlora.py"))
     traced = run(asked)
@@ -42,8 +42,12 @@ def test_a_trainer_over_a_packed_model_of_the_hub(tmp_path: Path, monkeypatch: p
     quantization = {"format": "nf4", "double": True}
     adapter = {"kind": "lora", "rank": 8, "targets": "all-linear"}
     train = {"framework": "transformers", "micro_batch": 2, "seq_len": 256, "precision": "bf16-mixed", "quantization": quantization, "adapter": adapter}
+    train["recompute"] = "full"  # as prepare_model_for_kbit_training turns it on
     estimated = estimate({"model": "qwen3-0.6b", "hardware": {"gpu": "h100-80gb"}, "train": train})
     assert answer.model.trainable_params == estimated.model.trainable_params
+    assert answer.model.params == estimated.model.params + estimated.model.trainable_params
+    for figure in ("static.allocated", "peak.allocated"):
+        assert answer.figures[figure] == pytest.approx(estimated.figures[figure], rel=1e-3)
     assert weights(answer) == pytest.approx(weights(estimated), rel=1e-3)
 
 

@@ -36,6 +36,7 @@ class Clock:
         self.recorder, self.steps, self.layers, self._ear, self._told = recorder, steps, layers, ear, 0.0
         self.marks: list[Mark] = []
         self._end: int | None = None
+        self._stepped_at: int | None = None
         recorder.watchers.append(self._born)
 
     @property
@@ -48,11 +49,8 @@ class Clock:
         self.marks.append(Mark(f"step {self.step + 1}", len(self.recorder.events)))
 
     def stepped(self) -> None:
-        """The optimizer of a script has stepped: the next step begins. Raises EnoughSteps after the last."""
-        if self.step >= self.steps:
-            self.finish()
-            raise EnoughSteps
-        self.begin()
+        """The optimizer of a script has stepped. What it frees then, such as gradients, still belongs to the step; the next one begins with what it makes."""
+        self._stepped_at = len(self.recorder.events)
 
     def finish(self) -> None:
         """The steps are over, and what the program holds between them still lives."""
@@ -61,13 +59,24 @@ class Clock:
     def over(self) -> None:
         """The program is over before it has run all steps: what it had begun after its last one is no step."""
         if self._end is None:
-            self._end = self.marks.pop().position if self.step > 1 else len(self.recorder.events)
+            begun = self.marks.pop().position if self._stepped_at is None and self.step > 1 else None
+            self._end = next((at for at in (self._stepped_at, begun) if at is not None), len(self.recorder.events))
+
+    def _next(self, position: int) -> None:
+        """A script begins its next step there. Raises EnoughSteps after the last."""
+        self._stepped_at = None
+        if self.step >= self.steps:
+            self._end = position
+            raise EnoughSteps
+        self.marks.append(Mark(f"step {self.step + 1}", position))
 
     def all_marks(self) -> tuple[Mark, ...]:
         """All marks, with that of the end."""
         return (*self.marks, Mark("end", len(self.recorder.events) if self._end is None else self._end))
 
     def _born(self, recorder: Recorder) -> None:
+        if self._stepped_at is not None:
+            self._next(len(recorder.events) - 1)
         births = len(recorder.births)
         if births > MOST_BIRTHS:
             raise EndlessProgram(f"the program has made {births:,} tensors and is still in step {self.step} of {self.steps}; trace a shorter step")

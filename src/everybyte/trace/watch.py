@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -90,7 +91,7 @@ class Watch:
     def _count(self, parameter: torch.Tensor) -> None:
         if parameter not in self._counted:
             self._counted[parameter] = True
-            whole = sum(getattr(parameter, "_numels", (parameter.numel(),)))  # of FSDP1's row of parameters; a DTensor's number is that of the whole
+            whole = _numbers_of(parameter)
             self.parameters += whole
             self.trainable += whole * parameter.requires_grad
 
@@ -100,6 +101,15 @@ class Watch:
                 self.recorder.note(parameter.grad, "gradient", place)
 
         return accumulated
+
+
+def _numbers_of(parameter: torch.Tensor) -> int:
+    """How many numbers a parameter stands for: a DTensor for those of all its shards, FSDP1's row for those that it holds, a weight that bitsandbytes has
+    packed for those that it was."""
+    packed = getattr(parameter, "quant_state", None)
+    if packed is not None:
+        return prod(packed.shape)
+    return sum(getattr(parameter, "_numels", (parameter.numel(),)))
 
 
 def _flat(module: torch.nn.Module) -> tuple[tuple[str, torch.Tensor], ...]:

@@ -25,7 +25,7 @@ FOLLOWED = frozenset({
 """Keys of `train` that a trace follows, or that only say more about the same run."""
 OWN_CODE = "trace a function or script of your own that does it"
 HELP = {
-    "kernels": "fused kernels are Triton programs, which need a real GPU; trace the same job without them",
+    "kernels": "a trace of a job has transformers' own kernels; trace a script that applies the fused ones, or the same job without them",
     "compile": "torch.compile needs a real GPU; trace the eager job",
     "sharding": "the trace of a job runs one GPU; trace your own loop with --world",
     "mesh": "the trace of a job runs one GPU; trace your own loop with --world",
@@ -95,6 +95,6 @@ def _refuse_kinds(recipe: Recipe) -> None:
     if adapter is not None and adapter.kind not in ADAPTERS:
         raise Unsupported("train.adapter.kind", f"{adapter.kind!r}: a trace of a job has {', '.join(ADAPTERS)}; {OWN_CODE}")
     if kernels.loss not in ATTENTION_LOSSES:
-        raise Unsupported("train.loss.kind", "its kernel needs a real GPU; trace the same job with the standard loss")
+        raise Unsupported("train.loss.kind", "a trace of a job has transformers' own losses: trace a script, or the job with the standard one")
     if kernels.attention == "flash" and (setup.compute or setup.weights) == FP32:
         raise Unsupported("train.attention", "flash attention runs in 16 bit; take sdpa, or a 16-bit precision")
