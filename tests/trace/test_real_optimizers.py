@@ -30,8 +30,10 @@ def llama(dtype: torch.dtype) -> Model:
 
 def convolutions(dtype: torch.dtype) -> Model:
     """Convolutions on small images, with weights of four dimensions."""
-    layers = (nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 128, 3), nn.BatchNorm2d(128), nn.ReLU(), nn.Conv2d(128, 128, 3))
-    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 16)).to(dtype)
+    convolutions = [nn.Conv2d(inputs, outputs, 3, dtype=dtype) for inputs, outputs in ((3, 32), (32, 128), (128, 128))]
+    norms = [nn.BatchNorm2d(channels, dtype=dtype) for channels in (32, 128)]
+    body = (convolutions[0], norms[0], nn.ReLU(), convolutions[1], norms[1], nn.ReLU(), convolutions[2])
+    model = nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 16, dtype=dtype))
     images, labels = torch.randn(2, 3, 12, 12, dtype=dtype), torch.zeros(2, dtype=torch.int64)
     return model, lambda model: cross_entropy(model(images), labels)
 
