@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 from jobs import MARK_BYTES
 
+from everybyte.allocator.caching import MIN_BLOCK
 from everybyte.basics.units import round_up
 from everybyte.catalog.gpus import find_gpu
 from everybyte.measure.snapshot import Entry
 from everybyte.rules.overhead import cublas_workspace
 from everybyte.trace.answer import MULTIPLIES
 from everybyte.trace.asked import BirthRow, Traced
-from everybyte.trace.timeline import BLOCK, Timeline
+from everybyte.trace.timeline import Timeline
 
 BUILDING = "building"
 MORE_THAN_A_NUMBER = 9
@@ -77,7 +78,7 @@ def course_of(requests: Iterable[Request], least_bytes: int = 1) -> Course:
         if nbytes == MARK_BYTES:
             marks.append(len(events))
         elif nbytes >= least_bytes:
-            living[key] = len(made), round_up(nbytes, BLOCK)
+            living[key] = len(made), round_up(nbytes, MIN_BLOCK)
             made[len(made)] = by
             events.append(living[key])
         elif not nbytes and key in living:

@@ -11,6 +11,7 @@ import torch
 from test_conformance import CONFIGS, LAYERS, LORA, SIZES, rows
 
 from everybyte import estimate
+from everybyte.allocator.caching import MIN_BLOCK
 from everybyte.basics.errors import BadInput
 from everybyte.basics.units import round_up
 from everybyte.ledger.answer import Answer
@@ -19,7 +20,6 @@ from everybyte.trace.answer import answer_of
 from everybyte.trace.asked import Asked, Traced
 from everybyte.trace.jobs.program import asked_of
 from everybyte.trace.run import run
-from everybyte.trace.timeline import BLOCK
 
 pytestmark = pytest.mark.usefixtures("compiler")
 bitsandbytes = pytest.importorskip("bitsandbytes")
@@ -52,7 +52,7 @@ def real_bytes(shape: tuple[int, int], form: dict[str, Any]) -> int:
         four = bitsandbytes.nn.Linear4bit(shape[1], shape[0], bias=False, quant_type=form["format"], compress_statistics=form.get("double", False)).to("cpu")
         states = [vars(state) for state in (four.weight.quant_state, four.weight.quant_state.state2) if state is not None]
         tensors = [four.weight.data, *(value for state in states for value in state.values() if isinstance(value, torch.Tensor))]
-    return sum(round_up(tensor.nbytes, BLOCK) for tensor in tensors)
+    return sum(round_up(tensor.nbytes, MIN_BLOCK) for tensor in tensors)
 
 
 @pytest.mark.parametrize("name", [pytest.param("fp4", marks=pytest.mark.long), *(name for name in FORMATS if name != "fp4")])

@@ -12,6 +12,7 @@ import psutil
 import pytest
 import torch
 
+from everybyte.allocator.settings import read_alloc_conf
 from everybyte.basics.errors import EverybyteError
 from everybyte.basics.units import MiB
 from everybyte.trace.answer import answer_of
@@ -77,6 +78,15 @@ def test_phases_add_up(traced: Traced) -> None:
     workspace = sum(entry.bytes for entry in answer.worst.ledger if entry.id == "workspace/cublas")
     for phase in answer.worst.phases:
         assert phase.allocated == Timeline(traced).peaks[phase.name][0] + workspace
+
+
+@pytest.mark.parametrize(("conf", "block"), [("", 12 * MiB), ("expandable_segments:True", 11 * MiB)])
+def test_a_rest_that_is_no_block_counts(toy: str, conf: str, block: int) -> None:
+    """A weight of 11 MiB lies in a segment of 12, whose rest is not worth a block of its own and is counted, as torch.cuda.memory_allocated does; segments that
+    grow have no such rest."""
+    asked = Asked(target=f"{toy}:eleven_mib")
+    answer = answer_of(run(asked), asked, read_alloc_conf(conf, "--alloc-conf"))
+    assert sum(entry.bytes for entry in answer.worst.ledger if entry.category == "parameter" and "between_steps" in entry.phases) == block
 
 
 def test_optimizers_take_the_way_of_a_gpu(toy: str) -> None:

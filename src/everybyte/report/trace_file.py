@@ -32,7 +32,7 @@ def write_trace(traced: Traced, answer: Answer, path: str, settings: AllocatorSe
 def _page(traced: Traced, answer: Answer, settings: AllocatorSettings) -> bytes:
     from everybyte.report.html.traced import traced_page
 
-    return traced_page(answer, Timeline(traced)).encode()
+    return traced_page(answer, Timeline(traced, settings)).encode()
 
 
 def _picture(ending: str) -> Writer:
@@ -41,7 +41,7 @@ def _picture(ending: str) -> Writer:
         from everybyte.report.charts.course import course
 
         capacity = answer.hardware.capacity if answer.hardware else None
-        return draw(course(Timeline(traced), answer.name, capacity), ending)
+        return draw(course(Timeline(traced, settings), answer.name, capacity), ending)
 
     return draw_course
 

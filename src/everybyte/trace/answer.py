@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from everybyte.allocator.caching import DEFAULT, STREAM_BITS
-from everybyte.allocator.replay import Event
+from everybyte.allocator.caching import DEFAULT
 from everybyte.allocator.reserved import peak_reserved
 from everybyte.allocator.settings import AllocatorSettings
 from everybyte.basics.errors import BadInput
@@ -19,6 +18,7 @@ from everybyte.trace.asked import Asked, Traced
 from everybyte.trace.behind import delayed
 from everybyte.trace.jobs.facts import facts_of
 from everybyte.trace.ledger import ledger_of
+from everybyte.trace.script import script
 from everybyte.trace.timeline import Timeline
 
 TRAINING_HANDLES = 2
@@ -55,11 +55,11 @@ def _rank(traced: Traced, asked: Asked, gpu: Gpu, settings: AllocatorSettings, s
     workspace = _workspace(traced, gpu)
     outside = (context_line(gpu.compute_capability), *nccl_lines(traced.groups, _wires(gpu)))
     beside = sum(line.bytes for line in outside)
-    ledger = ledger_of(Timeline(traced), workspace)
+    ledger = ledger_of(Timeline(traced, settings), workspace)
     phases = ledger.phases()
     peak = max(phases, key=lambda phase: phase.allocated)
     room = max(gpu.capacity - beside, 0)
-    events = delayed(script(traced, workspace), traced.late, len(workspace))
+    events = delayed(script(traced, [line.bytes for line in workspace]), traced.late, len(workspace))
     reserved = max(peak_reserved(events, settings, room, total=gpu.capacity).peak, peak.allocated)
     figures = {
         "peak.allocated": peak.allocated,
@@ -85,14 +85,6 @@ def _alike(runs: Sequence[tuple[Asked, Traced]]) -> tuple[str, ...]:
 def _wires(gpu: Gpu) -> Wires:
     """What NCCL's buffers depend on: the links of the GPU, and the NCCL of the torch that runs."""
     return Wires(int(gpu.compute_capability.partition(".")[0]), (gpu.interconnect_gb_s or 0) > 0)
-
-
-def script(traced: Traced, workspace: tuple[Line, ...] = ()) -> list[Event]:
-    """The events as the allocator's replay takes them; workspaces are taken first and never given back."""
-    streams = {birth.id: birth.stream for birth in traced.births}
-    first = len(traced.births) + 1
-    taken = [(first + index, line.bytes) for index, line in enumerate(workspace)]
-    return taken + [(number | streams[number] << STREAM_BITS, max(nbytes, 0)) for number, nbytes in traced.events]
 
 
 def _workspace(traced: Traced, gpu: Gpu) -> tuple[Line, ...]:

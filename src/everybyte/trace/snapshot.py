@@ -9,8 +9,8 @@ from everybyte.allocator.blocks import Action, Block, Segment
 from everybyte.allocator.caching import DEFAULT
 from everybyte.allocator.replay import replay
 from everybyte.allocator.settings import AllocatorSettings
-from everybyte.trace.answer import script
 from everybyte.trace.asked import BirthRow, Traced
+from everybyte.trace.script import script
 from everybyte.trace.timeline import Timeline
 
 PROTOCOL = 4
@@ -25,7 +25,7 @@ Frames = list[dict[str, Any]]
 
 def snapshot(traced: Traced, settings: AllocatorSettings = DEFAULT) -> bytes:
     """The pickle, with what lived at the end of the last step, and all that was allocated and freed before, each with its operation, module and line."""
-    timeline = Timeline(traced)
+    timeline = Timeline(traced, settings)
     log: list[Action] = []
     allocator = replay(script(traced), settings, log=log)
     frames = {birth.id: _frames(timeline, birth) for birth in traced.births}

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from everybyte.basics.units import round_up
+from everybyte.allocator.caching import DEFAULT
+from everybyte.allocator.settings import AllocatorSettings
 from everybyte.ledger.entry import Category, Phase
 from everybyte.trace.asked import BUFFER, BirthRow, Traced
 from everybyte.trace.places import INPUT, LOSS, Place, is_adapter, place_of
+from everybyte.trace.script import changes
 
-BLOCK = 512
-"""The caching allocator counts in blocks of so many bytes."""
 HEAD = LOSS.partition("/")[0]
 STEP = "optimizer"
 """The place of what the optimizer makes and frees in its step."""
@@ -22,17 +22,17 @@ PARAMETERS = ("parameter", "gradient", "optimizer_state")
 
 
 class Instant(NamedTuple):
-    """What lives after so many events, by category, in rounded bytes."""
+    """What lives after so many events, by category, in bytes."""
 
     position: int
     living: dict[Category, int]
 
 
 class Timeline:
-    """Reads a trace. Positions count events; sizes are rounded as the allocator rounds them."""
+    """Reads a trace. Positions count events; sizes are those of the allocator's blocks."""
 
-    def __init__(self, traced: Traced) -> None:
-        self.traced = traced
+    def __init__(self, traced: Traced, settings: AllocatorSettings = DEFAULT) -> None:
+        self.traced, self.settings = traced, settings
         self.births = {birth.id: birth for birth in traced.births}
 
     @cached_property
@@ -43,9 +43,12 @@ class Timeline:
 
     def sizes(self) -> Iterator[tuple[int, BirthRow, int]]:
         """(position, birth, change of bytes) of each event."""
-        for position, (number, nbytes) in enumerate(self.traced.events):
-            size = round_up(abs(nbytes), BLOCK)
-            yield position, self.births[number], size if nbytes > 0 else -size
+        for position, ((number, _), change) in enumerate(zip(self.traced.events, self._changes, strict=True)):
+            yield position, self.births[number], change
+
+    @cached_property
+    def _changes(self) -> list[int]:
+        return changes(self.traced, self.settings)
 
     @cached_property
     def peaks(self) -> dict[Phase, tuple[int, int]]:
@@ -86,11 +89,11 @@ class Timeline:
         return found
 
     def living(self, position: int) -> dict[int, int]:
-        """Rounded bytes of each birth that lives after so many events."""
+        """Bytes of each birth that lives after so many events."""
         alive: dict[int, int] = {}
-        for number, nbytes in self.traced.events[:position]:
-            if nbytes > 0:
-                alive[number] = round_up(nbytes, BLOCK)
+        for (number, _), change in zip(self.traced.events[:position], self._changes, strict=False):
+            if change > 0:
+                alive[number] = change
             else:
                 alive.pop(number, None)
         return alive

@@ -187,6 +187,12 @@ def optimizer_first() -> Callable[[], None]:
     return step
 
 
+def eleven_mib() -> Callable[[], None]:
+    """A step of one matrix of 11 MiB."""
+    layer = nn.Linear(1024, 2816, bias=False).cuda()
+    return lambda: layer(torch.randn(1, 1024, device="cuda")).sum().backward()
+
+
 def deep() -> Callable[[], None]:
     """A step of forty layers."""
     model = nn.Sequential()
