@@ -54,6 +54,24 @@ def test_emptying_the_cache_lowers_what_is_reserved() -> None:
     assert emptied["peak.reserved"] < kept["peak.reserved"]
 
 
+def test_a_cache_that_is_left_on_copies_keys_and_values() -> None:
+    """Two copies of n·K in 16 bit a layer where they were views of one projection, whatever the loop keeps. No recomputed block has one."""
+    n, layers, width = 1024, 12, 768
+    for keeps in (True, False):
+        off, on = (answer("openai-community/gpt2", seq_len=n, extra={"use_cache": cache, "keeps_outputs": keeps}) for cache in (False, True))
+        assert peak(on) - peak(off) == 2 * 2 * n * width * layers
+    off, on = (peak(answer(recompute={"policy": "full", "reentrant": False}, extra={"use_cache": cache})) for cache in (False, True))
+    assert on == off
+
+
+def test_caches_whose_copies_are_not_known_are_refused() -> None:
+    """Earlier releases held keys and values without a copy, and recurrent layers have other states."""
+    for model, version in ((MODEL, "transformers 4.55.4"), ("state-spaces/mamba-2.8b-hf", "transformers 5.24.0")):
+        with pytest.raises(Unsupported, match=r"train\.extra\.use_cache"):
+            answer(model, version=version, extra={"use_cache": True})
+    assert peak(answer(version="transformers 4.57.6", extra={"use_cache": True})) < peak(answer(version="transformers 4.57.6"))
+
+
 def test_a_loop_that_drops_the_output_needs_less() -> None:
     """`loss = model(...).loss` frees the 16-bit logits before backward."""
     assert peak(answer(adapter=LORA)) - peak(answer(adapter=LORA, extra={"keeps_outputs": False})) == 2 * 2048 * V

@@ -57,13 +57,23 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2-nf4-prepared": ("qwen2", {"adapter": LORA, "quantization": {"format": "nf4", "double": True}, "recompute": {"policy": "full", "reentrant": False}}),
     "gpt2-fp4": ("gpt2", {"adapter": {**LORA, "targets": ["c_attn"]}, "quantization": {"format": "fp4", "kbit_prep": False}}),
     "mixtral-nf4": ("mixtral", {"adapter": LORA, "quantization": {"format": "nf4", "kbit_prep": False}}),
-    "llama-nf4-trainer": ("llama", {"framework": "transformers", "precision": "bf16-mixed", "dtypes": {"weights": "bf16", "compute": "bf16"},
-                                    "adapter": LORA, "quantization": {"format": "nf4"}}),
+    "llama-nf4-trainer": (
+        "llama",
+        {
+            "framework": "transformers",
+            "precision": "bf16-mixed",
+            "dtypes": {"weights": "bf16", "compute": "bf16"},
+            "adapter": LORA,
+            "quantization": {"format": "nf4"},
+        },
+    ),
     **{f"{name}-few-tokens": (name, {"seq_len": 64}) for name in ("gpt2", "gemma3")},
     "gpt2-few-tokens-accumulated": ("gpt2", {"seq_len": 64, "grad_accum": 2}),
+    **{f"{name}-cached": (name, {"extra": {"use_cache": True}}) for name in ("llama", "gpt2", "phi3")},
+    "llama-mixed-cached": ("llama", {"precision": "bf16-mixed", "extra": {"use_cache": True, "keeps_outputs": False}}),
     "llama-trainer": ("llama", {"framework": "transformers", "precision": "bf16-mixed"}),
 }
-SHORT = ("llama-bf16", "gpt2-mixed", "gpt2-few-tokens", "llama-fp32", "mixtral-lora", "llama-fused", "llama-nf4", "llama-trainer")
+SHORT = ("llama-bf16", "gpt2-mixed", "gpt2-few-tokens", "llama-fp32", "mixtral-lora", "llama-fused", "llama-nf4", "gpt2-cached", "llama-trainer")
 """Cases of the usual run; all are in the long one."""
 
 RANDOM_STATE = 1024
@@ -82,6 +92,8 @@ EXACT = ("weights", "adapters", "optimizer", "gradients", "activations", "master
 
 # Not compared, and why: "forward", where transformers' local variable holds the embeddings (2·n·h) and the peak is not. Rows of "backward": a trace tells
 # what a recomputed layer keeps from what it works with as autograd made it, not by the layer that goes back; the sums are compared.
+# The cache of keys and values is off in both unless the job leaves it on: transformers' default is on, but the Trainer, gradient checkpointing, frameworks
+# with loops of their own and the scripts of most measured runs turn it off, and a loop that says nothing may be either.
 # In fp32 the estimate of Phi and GPT-NeoX has a copy of the attention's result that the memory-efficient kernel spares.
 
 

@@ -110,6 +110,7 @@ class Attention(Record, frozen=True):
         if self.cached:
             t.cache("kv", "key", (sizes.k_width,), window=self.window)
             t.cache("kv", "value", (sizes.v_width,), window=self.window)
+            k, v = ops.join(t, k, v)
         k, v = prefixed(t, k, sizes.k_width, KEY_TOKENS), prefixed(t, v, sizes.v_width, KEY_TOKENS)
         t.hold(q, k, v)
         sinks = t.parameter("sinks", (Dim("a", self.heads),)) if self.sinks else None

@@ -57,6 +57,7 @@ class Gemma4Attention(Record, frozen=True):
             if self.cached:
                 t.cache("kv", "key", (sizes.k_width,), window=self.window)
                 t.cache("kv", "value", (sizes.v_width,), window=self.window)
+                k, v = ops.join(t, k, v)
         out = attend(t, q, k, v, sizes, dropout=self.dropout, window=self.window)
         return linear(t, out, f"o_proj{self.inner}", Dim("h", self.hidden), bias=self.bias)
 

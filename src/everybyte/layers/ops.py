@@ -92,9 +92,9 @@ def mul(t: Tape, a: Value, b: Value) -> Value:
     wide = a if _covers(a.dims, b.dims) else b
     out = t.new("mul", wide.dims, promote(a, b), a.grad or b.grad)
     kept = ([b] if a.grad else []) + ([a] if b.grad else [])
-    # a gradient is made in the common shape and type, then summed and cast by the engine
-    unlike = [v for v in (a, b) if v.grad and (v.dtype != out.dtype or not same_count(v.dims, out.dims))]
-    t.step("mul", (a, b), (out,), saved=kept, back_scratch=Size.of(wide.dims, out.dtype) * len(unlike))
+    made = [Made(v, Size.of(v.dims, v.dtype), late=v.dtype != out.dtype or not same_count(v.dims, out.dims)) for v in (a, b) if v.grad]
+    products = tuple(Size.of(wide.dims, out.dtype) for m in made if m.late)
+    t.step("mul", (a, b), (out,), saved=kept, made=made, back_scratch=products)
     return out
 
 
@@ -273,6 +273,23 @@ def _covers(a: Dims, b: Dims) -> bool:
     return (len(axes_a), count_a) >= (len(axes_b), count_b)
 
 
+def join(t: Tape, *new: Value) -> tuple[Value, ...]:
+    """Keys, values or latents of a training pass in a cache that was empty, where the loop leaves it on: `torch.cat` copies them, heads one after
+    another, and the cache holds the copies (transformers from 4.56, cache_utils.py DynamicLayer.update)."""
+    life = t.setup.kernels.past
+    if life == "none" or not t.setup.grad:
+        return new
+    with t.scope("", *new):
+        joined = tuple(cat(t, (x,), x.dims) for x in new)
+    for copy in joined:
+        copy.storage.head_major = True
+        if life == "backward":
+            t.linger(copy)
+        else:
+            t.until_end(copy)
+    return joined
+
+
 def remember(t: Tape, name: str, x: Value, *, window: int = 0) -> Value:
     """Puts keys, values or latents of the new tokens x (n, w) into the layer's cache and gives back what attention reads.
 
@@ -281,7 +298,7 @@ def remember(t: Tape, name: str, x: Value, *, window: int = 0) -> Value:
     """
     t.cache("kv", name, x.dims[1:], window=window)
     if t.setup.cache == "none":
-        return x
+        return join(t, x)[0]
     if t.setup.cache == "prefill":
         out = t.given(name, x.dims, x.dtype)
         t.step("cache", (x,), (out,))

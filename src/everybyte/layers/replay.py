@@ -147,8 +147,11 @@ def early_stop(tape: Tape) -> int:
     return last + 1 if last >= 0 and made.intersection(tape.steps[last].saved) else max(last, 0)
 
 
-def run_backward(tape: Tape, output: Value, gradient: Storage | None, living: _Living, held: set[Storage], keep_gradients: bool) -> Storage | None:
-    """Backward: marks each step. `held` storages stay alive; returns the gradient of the value that nothing on the tape made."""
+def run_backward(
+    tape: Tape, output: Value, gradient: Storage | None, living: _Living, held: set[Storage], keep_gradients: bool, *, unpacks: bool = False
+) -> Storage | None:
+    """Backward: marks each step. `held` storages stay alive; returns the gradient of the value that nothing on the tape made. `unpacks`: what a step
+    keeps was recomputed for it alone (torch/utils/checkpoint.py: a holder lets go of what it gives), and goes before its results are summed or cast."""
     keepers = _keepers(tape)
     owners: dict[Storage, int] = {}
     for storage in (s for kept in keepers for s in kept):
@@ -164,7 +167,8 @@ def run_backward(tape: Tape, output: Value, gradient: Storage | None, living: _L
                 _run_again(tape, region, living)
         incoming = list(dict.fromkeys(arrived.pop(o.source) for o in step.outputs if o.source in arrived))
         started = bool(incoming) or (gradient is None and output in step.outputs)
-        new = _make(step, incoming, arrived, living, held) if started and step.made else []
+        alone = [s for s in keepers[index] if unpacks and owners[s] == 1 and not s.lingers and s not in held and s not in arrived.values()]
+        new = _make(step, incoming, arrived, living, held, alone) if started and step.made else []
         fresh = {storage for _, storage in new}
         still = set(arrived.values()) | held | fresh
         for storage in keepers[index]:
@@ -221,8 +225,10 @@ def _sum(first: Storage, fresh: Storage, living: _Living, *, in_place: bool) -> 
     return summed
 
 
-def _make(step: Step, incoming: list[Storage], arrived: dict[Value, Storage], living: _Living, held: set[Storage]) -> list[tuple[Value, Storage]]:
-    """The gradients that one step makes, and what they are the gradients of."""
+def _make(
+    step: Step, incoming: list[Storage], arrived: dict[Value, Storage], living: _Living, held: set[Storage], unpacked: list[Storage]
+) -> list[tuple[Value, Storage]]:
+    """The gradients that one step makes, and what they are the gradients of. `unpacked`: of what it keeps, what is gone when its kernel has returned."""
     new: list[tuple[Value, Storage]] = []
     for made in step.made:
         weight = made.to.storage.weight
@@ -241,8 +247,13 @@ def _make(step: Step, incoming: list[Storage], arrived: dict[Value, Storage], li
         others = {fresh for _, fresh in new} | set(arrived.values()) | held
         living.drop(s for s in incoming if s not in others)
         workspace = []
-    living.add(s for _, s in new)
+    late = [fresh for made, (_, fresh) in zip(step.made, new, strict=True) if made.late]
+    living.add(s for _, s in new if s not in late)
     living.add(workspace)
+    if late:
+        living.mark()
+        living.drop(unpacked)
+        living.add(late)
     living.mark()
     living.drop(workspace)
     return new
@@ -408,6 +419,6 @@ def _replay_backward(
             # CheckpointFunction.backward holds outputs and their gradients while the inner backward runs
             held.add(output.storage)
             held |= {incoming} if incoming is not None else set()
-    left_over = run_backward(tape, output, incoming, living, held, keep_gradients)
+    left_over = run_backward(tape, output, incoming, living, held, keep_gradients, unpacks=recompute in ("non-reentrant", "selective"))
     living.drop(tape.shared)
     return left_over

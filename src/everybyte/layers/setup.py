@@ -50,6 +50,9 @@ class Kernels(Record, frozen=True):
     """Keys and values are repeated to all heads before a fused attention call."""
     masked: bool = False
     """An explicit attention mask is passed (padded batches): SDPA then repeats keys and values and keeps the mask."""
+    past: Literal["none", "forward", "backward"] = "none"
+    """Training passes put keys and values into a cache as if more tokens came (transformers' config.use_cache): not, or into one that lives to
+    the end of forward, or with the model's output to that of backward."""
     device: Literal["cuda", "cpu"] = "cuda"
     """CPU stores dropout masks and LayerNorm statistics in the activation's type; CUDA as bool and fp32."""
     holds_linear_inputs: bool = False

@@ -103,6 +103,9 @@ class Made(Record, frozen=True):
     into: Storage | None = None
     view: bool = False
     """As in Storage."""
+    late: bool = False
+    """Summed or cast from a product of the common shape and type (the step's back_scratch) when the kernel has returned
+    (torch/csrc/autograd/engine.cpp validate_outputs)."""
 
 
 Scratch = Size | tuple[Size, ...]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec.structs import replace
 
 from everybyte.basics.errors import BadInput, Unsupported
@@ -10,8 +12,10 @@ from everybyte.job import Job, Train
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Kernels
 from everybyte.rules.account import Account, Device
+from everybyte.rules.cache import stores
 from everybyte.rules.choices import Choices, versions
 from everybyte.rules.from_job import Defaults, recipe_of
+from everybyte.rules.recipe import Recipe
 from everybyte.rules.spread import rank_of, spread
 from everybyte.rules.training import training
 
@@ -41,6 +45,7 @@ EXTRAS = {
     "padded": "batches have padding, so that SDPA gets a mask",
     "empty_cache": "the loop calls torch.cuda.empty_cache() between steps",
     "keeps_outputs": "the model's output, logits included, is held while backward runs",
+    "use_cache": "config.use_cache stays on, as transformers has it, so that forward fills a cache of keys and values",
 }
 """Keys of train.extra that say more about the loop."""
 
@@ -48,9 +53,31 @@ EXTRAS = {
 def defaults(train: Train) -> Defaults:
     """A loop passes ids and labels alone: SDPA is causal without a mask, but for the versions that make one."""
     first, after = MASK_WITHOUT_ONE
-    masked = first <= versions(train.version).get("transformers", (0,)) < after
+    masked = first <= versions(train.version).get("transformers", (0,)) < after and not says(train, "use_cache")
     kernels = Kernels(masked=masked or says(train, "padded"))
     return replace(DEFAULTS, kernels=automodel.kernels(kernels) if automodel.is_automodel(train) else kernels)
+
+
+JOINS = (4, 56)
+"""transformers version from which a cache that is empty copies what it is given (cache_utils.py DynamicLayer.update); before, it only held that."""
+JOINED = frozenset({"key", "value", "latent", "rotary key"})
+"""Caches whose copies layers declare (layers.ops.join)."""
+
+
+def with_cache(train: Train, network: Network, recipe: Recipe, choices: Choices) -> Recipe:
+    """The recipe of a loop that leaves the cache of keys and values on, if it says so. Recomputed blocks get none (transformers modeling_layers.py)."""
+    caches = {cache.name if cache.kind == "kv" else cache.kind for store in stores(network) for cache in store.caches}
+    if not caches or recipe.recompute.mode != "none":
+        return recipe
+    if not says(train, "use_cache"):
+        choices.assume("the model's cache of keys and values is off; a loop that leaves config.use_cache on says so with train.extra.use_cache")
+        return recipe
+    if not caches <= JOINED:
+        raise Unsupported("train.extra.use_cache", f"{network.family} caches more than keys and values, whose copies are not answered; false is")
+    if versions(train.version).get("transformers", JOINS) < JOINS:
+        raise Unsupported("train.extra.use_cache", "is answered from transformers 4.56 on, whose cache copies what it is given; false is for all")
+    life: Literal["forward", "backward"] = "backward" if says(train, "keeps_outputs", default=True) else "forward"
+    return replace(recipe, setup=replace(recipe.setup, kernels=replace(recipe.setup.kernels, past=life)))
 
 
 def says(train: Train, key: str, *, default: bool = False) -> bool:
@@ -79,7 +106,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     _refuse_pipelines(job.train)
     usual = defaults(job.train)
     recipe = recipe_of(job.train, network, usual, choices)
-    recipe = replace(recipe, empties_cache=says(job.train, "empty_cache"))
+    recipe = with_cache(job.train, network, replace(recipe, empties_cache=says(job.train, "empty_cache")), choices)
     found = spread(job.train, job.hardware, network, recipe, usual.framework, choices)
     own, recipe = automodel.by_parts(network, found.recipe) if automodel.is_automodel(job.train) else (network, found.recipe)
     bill = training(own, recipe, device.compute_capability, layout=found.layout)

@@ -29,7 +29,7 @@ def facts_of(job: dict[str, Any]) -> Facts:
     """What a job says."""
     plan = plan_of(read_job(job))
     choices = plan.account.choices
-    assumed = (*choices.assumptions, *_installed(plan), *_packed(plan), "the model's cache of keys and values is off (config.use_cache), as training has it")
+    assumed = (*choices.assumptions, *_installed(plan), *_packed(plan))
     return Facts(plan.job.name or "", filled_in(plan.job, plan.account), tuple(choices.settings), _model(plan), assumed, tuple(choices.warnings))
 
 

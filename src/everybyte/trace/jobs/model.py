@@ -64,7 +64,8 @@ def _bare(plan: Plan) -> nn.Module:
 
 
 def _config(plan: Plan) -> Any:
-    """The config as transformers' own class. The cache of keys and values is off, as training has it (TrainingArguments.use_cache)."""
+    """The config as transformers' own class. The cache of keys and values is off, as the Trainer has it (TrainingArguments.use_cache), unless the
+    job's loop leaves it on."""
     import transformers
 
     fields = dict(plan.config)
@@ -76,7 +77,7 @@ def _config(plan: Plan) -> Any:
     except (TypeError, ValueError, KeyError) as error:
         raise BadInput("model.config", f"transformers does not take it: {error}") from None
     text = config.get_text_config()
-    config.use_cache = text.use_cache = False
+    config.use_cache = text.use_cache = plan.recipe.setup.kernels.past != "none"
     if plan.recipe.setup.dropout is not None:
         for name in DROPOUTS:
             if getattr(text, name, None):

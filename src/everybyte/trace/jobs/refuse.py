@@ -20,7 +20,7 @@ FOLLOWED = frozenset({
     "adapter.alpha", "adapter.targets", "adapter.modules_to_save", "adapter.dtype", "adapter.trainable_params", "quantization.format", "quantization.bits",
     "quantization.group_size", "quantization.double", "quantization.kbit_prep", "quantization.storage", "freeze", "recompute.policy", "recompute.reentrant",
     "attention", "loss.kind", "loss.logits_dtype", "dropout", "zero_grad_set_to_none", "grad_clip", "extra.lora_dropout", "extra.keeps_outputs",
-    "extra.empty_cache", "extra.packing", "extra.padded", "extra.include_tokens_per_second",
+    "extra.empty_cache", "extra.packing", "extra.padded", "extra.use_cache", "extra.include_tokens_per_second",
 })  # fmt: skip
 """Keys of `train` that a trace follows, or that only say more about the same run."""
 OWN_CODE = "trace a function or script of your own that does it"
