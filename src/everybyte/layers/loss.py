@@ -56,11 +56,12 @@ def _upcast(t: Tape, head: Head, logits: Value) -> Value:
 
 
 def cross_entropy(t: Tape, logits: Value) -> Value:
-    """`F.cross_entropy`: keeps the log-probabilities; its backward makes the gradient of these and then of the logits. Autocast runs it in fp32."""
-    if t.setup.compute is not None:
-        logits = ops.cast(t, logits, FP32)
+    """`F.cross_entropy`: keeps the log-probabilities; its backward makes the gradient of these and then of the logits. It is made of `log_softmax` in the type
+    of the logits, whatever autocast would say, and of `nll_loss`, which autocast runs in fp32 (ATen/native/LossNLL.cpp cross_entropy_loss)."""
     logs = t.new("log_softmax", logits.dims, logits.dtype, logits.grad)
     t.step("log_softmax", (logits,), (logs,), saved=(logs,))
+    if t.setup.compute is not None:
+        logs = ops.cast(t, logs, FP32)
     out = t.new("loss", (), FP32, logits.grad)
     t.step("nll_loss", (logs,), (out,), saved=(logs,))
     return out
@@ -104,14 +105,16 @@ def rebound(t: Tape, head: Head, x: Value, *, entropy: Entropy) -> Value:
 
 
 def unraised(t: Tape, head: Head, x: Value, *, entropy: Entropy) -> Value:
-    """Older decoders until 4.48 (GPT-2, GPTBigCode, NeoX, BLOOM, Falcon, OPT): a contiguous shifted copy of the 16-bit logits; no cast to fp32,
-    but autocast's for the cross entropy of torch."""
+    """Older decoders until 4.48 (GPT-2, GPTBigCode, NeoX, BLOOM, Falcon, OPT): a contiguous shifted copy of the 16-bit logits; no cast to fp32. Under autocast
+    accelerate turns the model's output into fp32 at the end of forward (utils/operations.py convert_outputs_to_fp32)."""
     with t.scope("loss", x):
         logits = head.logits(t, x)
         t.hold(logits)
-        copy = _shifted(t, logits)
-        autocast = t.setup.compute is not None and entropy is cross_entropy
-        return entropy(t, ops.cast(t, copy, FP32) if autocast else copy)
+        out = entropy(t, _shifted(t, logits))
+        if t.setup.compute is not None:
+            raised = t.new("output", logits.dims, FP32, False)
+            t.step("to fp32", (logits,), (raised,))
+        return out
 
 
 def _shifted(t: Tape, logits: Value) -> Value:
