@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from everybyte import estimate
+from everybyte.allocator.settings import AllocatorSettings
 from everybyte.ledger.answer import Answer
 from everybyte.measure.truth import load_records
 from everybyte.trace.answer import answer_of
@@ -40,7 +41,7 @@ LORA = {"kind": "lora", "rank": 8, "targets": ["q_proj", "v_proj"]}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{f"{name}-bf16": (name, {}) for name in CONFIGS},
     **{f"{name}-mixed": (name, {"precision": "bf16-mixed"}) for name in ("llama", "gemma3", "gpt2", "phi", "mixtral")},
-    **{f"{name}-fp32": (name, {"precision": "fp32"}) for name in ("llama", "gemma3", "gpt2", "mixtral")},
+    **{f"{name}-fp32": (name, {"precision": "fp32"}) for name in ("llama", "gemma3", "gpt2", "mixtral", "phi", "gpt_neox")},
     **{f"{name}-recomputed": (name, {"recompute": {"policy": "full", "reentrant": False}}) for name in ("llama", "gpt2", "mixtral")},
     "llama-reentrant": ("llama", {"recompute": {"policy": "full", "reentrant": True}}),
     "llama-fused": ("llama", {"optimizer": {"name": "adamw", "impl": "fused"}}),
@@ -84,6 +85,8 @@ TABLES = re.compile(r"(rotary_emb|transformer|decoder|embed/model|embed/block|ac
 """Tables of positions: cosines and sines that all layers share and their frequencies, positions themselves, Gemma's scale: the estimate leaves them out."""
 SMALL = 80_000
 """Bytes of such tables here, at most."""
+WITHOUT_RESTS = AllocatorSettings(expandable_segments=True)
+"""Segments that grow are cut to the block, so that no rest of up to 1 MiB belongs to a tensor; the estimate has none."""
 SCALARS = 1024
 """The loss and what divides it."""
 EXACT = ("weights", "adapters", "optimizer", "gradients", "activations", "master")
@@ -94,7 +97,7 @@ EXACT = ("weights", "adapters", "optimizer", "gradients", "activations", "master
 # what a recomputed layer keeps from what it works with as autograd made it, not by the layer that goes back; the sums are compared.
 # The cache of keys and values is off in both unless the job leaves it on: transformers' default is on, but the Trainer, gradient checkpointing, frameworks
 # with loops of their own and the scripts of most measured runs turn it off, and a loop that says nothing may be either.
-# In fp32 the estimate of Phi and GPT-NeoX has a copy of the attention's result that the memory-efficient kernel spares.
+# With a mask and in 16 bit the estimate of Phi and GPT-NeoX has a copy of the attention's result that the memory-efficient kernel spares.
 
 
 def job_of(case: str) -> dict[str, Any]:
@@ -134,7 +137,7 @@ def test_a_trace_has_the_rows_of_the_estimate(case: str) -> None:
     job = job_of(case)
     estimated = estimate(job)
     asked = asked_of(job)
-    traced = answer_of(run(asked), asked)
+    traced = answer_of(run(asked), asked, WITHOUT_RESTS)
     assert traced.model.params == estimated.model.params
     for phase in ("loss", "optimizer", "between_steps"):
         found = differences(rows(estimated, phase), rows(traced, phase))

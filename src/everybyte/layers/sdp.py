@@ -251,5 +251,7 @@ def _fused(t: Tape, q: Value, k: Value, v: Value, sizes: Heads, bias: Value | No
             hidden = (*hidden, Size.of((k.dims[0], sizes.q_width), k.dtype), Size.of((v.dims[0], sizes.out_width), v.dtype))
     inputs = (q, k, v) if bias is None else (q, k, v, ops.autocast(t, bias))
     t.step("attention", inputs, (out, lse), saved=(*inputs, out, lse), back_scratch=hidden)
-    # The result has the layout of q: where heads lie one after another, HF's `transpose(1, 2).contiguous()` makes a copy
-    return ops.contiguous(t, out) if q.storage.head_major and sizes.d == sizes.dv else out
+    # Flash attention's result has the layout of q: where heads lie one after another, HF's `transpose(1, 2).contiguous()` makes a copy. The
+    # memory-efficient kernel, which takes fp32, has them side by side (ATen native/transformers/cuda/attention.cu _efficient_attention_forward)
+    efficient = t.setup.kernels.device == "cuda" and t.setup.kernels.attention == "sdpa" and q.dtype == FP32
+    return ops.contiguous(t, out) if q.storage.head_major and sizes.d == sizes.dv and not efficient else out
