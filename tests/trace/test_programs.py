@@ -161,7 +161,7 @@ def test_progress_is_told(toy: str) -> None:
     assert {told.steps for told in heard} == {3}
     assert {told.layers for told in heard if told.step > 1} == {DEEP}
     assert all(0 <= told.done <= DEEP for told in heard)
-    assert len({(told.phase, told.done) for told in heard}) > DEEP / 4
+    assert {told.phase for told in heard if 0 < told.done < DEEP} >= {"forward", "backward"}
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,8 @@ def test_a_trainer_over_a_packed_model_of_the_hub(tmp_path: Path, monkeypatch: p
     assert answer.model.trainable_params == estimated.model.trainable_params
     assert answer.model.params == estimated.model.params + estimated.model.trainable_params
     for figure in ("static.allocated", "peak.allocated"):
-        assert answer.figures[figure] == pytest.approx(estimated.figures[figure], rel=1e-3)
+        # the estimate leaves out rests that are no block of their own, here of small states in the places of larger tensors
+        assert 0 <= answer.figures[figure] / estimated.figures[figure] - 1 < 0.01
     assert weights(answer) == pytest.approx(weights(estimated), rel=1e-3)
 
 
