@@ -46,10 +46,10 @@ def test_a_trainer_over_a_packed_model_of_the_hub(tmp_path: Path, monkeypatch: p
     estimated = estimate({"model": "qwen3-0.6b", "hardware": {"gpu": "h100-80gb"}, "train": train})
     assert answer.model.trainable_params == estimated.model.trainable_params
     assert answer.model.params == estimated.model.params + estimated.model.trainable_params
-    for figure in ("static.allocated", "peak.allocated"):
-        # the estimate leaves out rests that are no block of their own, here of small states in the places of larger tensors
-        assert 0 <= answer.figures[figure] / estimated.figures[figure] - 1 < 0.01
-    assert weights(answer) == pytest.approx(weights(estimated), rel=1e-3)
+    # the estimate leaves out rests that are no block of their own, where small tensors take the places of larger ones
+    pairs = [(answer.figures[figure], estimated.figures[figure]) for figure in ("static.allocated", "peak.allocated")]
+    for traced_bytes, estimated_bytes in (*pairs, (weights(answer), weights(estimated))):
+        assert 0 <= traced_bytes / estimated_bytes - 1 < 0.01
 
 
 def weights(answer: Answer) -> int:
