@@ -37,13 +37,18 @@ def test_the_best_of_numbers_is_unknown() -> None:
     assert any(birth.category == "optimizer_state" for birth in traced.births)
 
 
+def test_a_number_of_the_programs_own_is_known() -> None:
+    """What the program itself has put on the GPU may be read and compared; nothing is taken for granted of it."""
+    assert not trace("knowing").notes
+
+
 def test_a_scaled_loss_steps() -> None:
     """GradScaler takes the way of a step without overflow: the optimizer's states are there."""
     traced = trace("scaling")
     assert any(birth.category == "optimizer_state" for birth in traced.births)
 
 
-@pytest.mark.parametrize("name", ["stopping", "sizing", "clamping", "cutting", "deciding"])
+@pytest.mark.parametrize("name", ["stopping", "writing_over", "sizing", "clamping", "cutting", "deciding"])
 def test_a_number_that_decides_is_refused(name: str) -> None:
     """A number that a condition or a size hangs on is refused at the program's own line, with a way round."""
     with pytest.raises(EverybyteError, match=r"logs\.py:\d+: .*\n.*\n?.*a way round"):

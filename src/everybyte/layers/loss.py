@@ -57,7 +57,10 @@ def _upcast(t: Tape, head: Head, logits: Value) -> Value:
 
 def cross_entropy(t: Tape, logits: Value) -> Value:
     """`F.cross_entropy`: keeps the log-probabilities; its backward makes the gradient of these and then of the logits. It is made of `log_softmax` in the type
-    of the logits, whatever autocast would say, and of `nll_loss`, which autocast runs in fp32 (ATen/native/LossNLL.cpp cross_entropy_loss)."""
+    of the logits, whatever autocast would say, and of `nll_loss`, which autocast runs in fp32 (ATen/native/LossNLL.cpp cross_entropy_loss). On CPUs autocast
+    runs the whole in fp32."""
+    if t.setup.compute is not None and t.setup.kernels.device == "cpu":
+        logits = ops.cast(t, logits, FP32)
     logs = t.new("log_softmax", logits.dims, logits.dtype, logits.grad)
     t.step("log_softmax", (logits,), (logs,), saved=(logs,))
     if t.setup.compute is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from everybyte.trace.generation import generation
 from everybyte.trace.on_import import when_imported
@@ -22,6 +23,7 @@ def real_branches(device: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(_optimizers())
         stack.enter_context(_moved_modules())
+        stack.enter_context(_copies())
         stack.enter_context(_masks())
         stack.enter_context(generation())
         stack.enter_context(_samples())
@@ -81,6 +83,19 @@ def _move(tensor: Any, fn: Callable[[Any], Any]) -> None:
     if moved is not tensor:
         tensor.data = moved
         tensor.fake_device = moved.device
+
+
+@contextlib.contextmanager
+def _copies() -> Iterator[None]:
+    """torch/_tensor.py (__deepcopy__) makes an empty tensor, which would be fake, for the copied storage of a real one."""
+    before = torch.Tensor.__deepcopy__
+
+    def copied(self: torch.Tensor, memo: dict[int, Any]) -> Any:
+        with contextlib.nullcontext() if isinstance(self, FakeTensor) else _disable_current_modes():
+            return before(self, memo)
+
+    with replaced(torch.Tensor, __deepcopy__=copied):
+        yield
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from everybyte.trace.behind import Behind
 from everybyte.trace.birth import Birth, line_of_program
+from everybyte.trace.healthy import follow_numbers
 from everybyte.trace.modules import Modules
 from everybyte.trace.numbers import stays_real
 
@@ -130,6 +131,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
         if torch.is_inference_mode_enabled() and _is_composition(func):
             return self._by_parts(func, args, kwargs)
         out = func(*args, **kwargs)
+        follow_numbers(func, args, out)
         for nbytes in self.hidden(func, args):
             self._inside(func, nbytes)
         for tensor in (out,) if isinstance(out, torch.Tensor) else tree_leaves(out):

@@ -16,7 +16,7 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from everybyte.trace.birth import line_of_program
-from everybyte.trace.healthy import is_unknown, truth_of
+from everybyte.trace.healthy import is_unknown, number_of, truth_of
 from everybyte.trace.patches import replaced
 
 STAND_IN = 1.0
@@ -56,6 +56,10 @@ class Unknown(float):
         return UNKNOWN
 
 
+KNOWN: dict[str, Callable[..., Any]] = {"item": lambda number: number, "tolist": lambda number: number, "__float__": float, "__format__": format}
+"""What the methods give of a number that is known."""
+
+
 class Read:
     """Gives the stand-ins, and counts the numbers that were read, by the program's line."""
 
@@ -84,6 +88,9 @@ class Read:
         def asked(tensor: Any, *form: str) -> Any:
             if not is_unknown(tensor) or (name != "tolist" and tensor.numel() != 1):
                 return before(tensor, *form)
+            number = number_of(tensor)
+            if number is not None:
+                return KNOWN[name](number, *form)
             self.lines[line_of_program()] += 1
             return answer(tensor)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -85,6 +86,29 @@ def counting() -> Step:
         assert answers.max() < 512, f"there is no class {answers.max()}"
         right += (answers == 0).sum().item()
         print(f"accuracy {right / 64:.1%}")
+
+    return _training(told)
+
+
+def knowing() -> Step:
+    """Decides by numbers that it has put on the GPU itself, and copies one that is still on the CPU."""
+
+    def told(loss: torch.Tensor) -> None:
+        count = torch.tensor(5, device="cuda")
+        if count == 0 or count.item() != 5 or copy.deepcopy(torch.tensor(2)).item() != 2:
+            raise SystemExit
+
+    return _training(told)
+
+
+def writing_over() -> Step:
+    """Decides by a number that it has put on the GPU, and has written over since."""
+
+    def told(loss: torch.Tensor) -> None:
+        total = torch.tensor(0.0, device="cuda")
+        total += loss.detach()
+        if total == 0:
+            raise SystemExit
 
     return _training(told)
 
