@@ -170,7 +170,7 @@ def test_the_rank_that_needs_most_decides() -> None:
     assert answer.figures == max((rank.figures for rank in answer.ranks), key=lambda figures: figures["peak.device"])
 
 
-@pytest.mark.parametrize(("kind", "rank"), [("gpipe", 2), ("zbv", 0)])
+@pytest.mark.parametrize(("kind", "rank"), [("gpipe", 2), pytest.param("zbv", 0, marks=pytest.mark.long)])
 def test_stages_may_ask_their_neighbours(kind: str, rank: int) -> None:
     """Stages that do not know the shapes between them are told by other ranks, each in its process, and need what stages need that know them; on the first
     rank of a V lies the last stage, behind six others."""
