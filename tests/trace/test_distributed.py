@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -30,25 +31,28 @@ from everybyte.trace.run import run, run_ranks
 PROGRAM = Path(parallel.__file__)
 PIPELINES = (*parallel.SCHEDULES, "gpipe-asking")
 KINDS = (*parallel.WRAPPED, *PIPELINES)
+SHORT = ("ddp-static", "fsdp1", "fsdp2", "tp-fsdp2", "1f1b", "zbv")
+"""Kinds of the usual run; all are in the long one."""
 
 
-def real_peaks(meeting: Path) -> list[dict[str, list[int]]]:
+def real_peaks(meeting: Path, kinds: Sequence[str]) -> list[dict[str, list[int]]]:
     """The peaks of the first step and of later ones of two real ranks with gloo."""
     one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
     ranks = [
-        subprocess.Popen([sys.executable, str(PROGRAM), str(rank), str(meeting), *KINDS], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=one_thread)
+        subprocess.Popen([sys.executable, str(PROGRAM), str(rank), str(meeting), *kinds], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=one_thread)
         for rank in (0, 1)
     ]
     return [json.loads(rank.communicate(timeout=400)[0].splitlines()[-1]) for rank in ranks]
 
 
-def test_a_rank_alone_peaks_as_a_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kinds", [SHORT, pytest.param(KINDS, marks=pytest.mark.long)], ids=["short", "all"])
+def test_a_rank_alone_peaks_as_a_real_one(kinds: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under every wrapper a rank of two peaks, alone on fake tensors, where torch's profiler measured them among real processes."""
-    real = real_peaks(tmp_path / "meeting")
+    real = real_peaks(tmp_path / "meeting", kinds)
     monkeypatch.setattr(Done, "wait", lambda *_: True)  # gloo holds what was sent even after the program has waited for it, NCCL does not
     sent: dict[int, Any] = {}
-    stages = product(PIPELINES, (0, 1))
-    alike = product(parallel.WRAPPED, (1,))
+    stages = product((kind for kind in PIPELINES if kind in kinds), (0, 1))
+    alike = product((kind for kind in parallel.WRAPPED if kind in kinds), (1,))
     for kind, rank in (*stages, *alike):
         peaks, _ = traced_rank(lambda kind=kind: parallel.build(kind, "cpu"), rank, 2, parallel.STEPS, told=sent.__setitem__, asks=lambda stage, _: sent[stage])
         first, later = real[rank][kind]

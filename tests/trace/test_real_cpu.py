@@ -44,7 +44,10 @@ def build(name: str, dtype: torch.dtype, recompute: bool, autocast: bool) -> Ste
     return step
 
 
-LONG_ALONE = [(name, "fp32", True) for name in ("qwen3", "gemma3", "mixtral")] + [("mixtral", "autocast", False), ("qwen3", "autocast", True)]
+LONG_ALONE = [
+    *((name, "fp32", True) for name in ("qwen3", "gemma3", "mixtral")), *((name, "autocast", False) for name in ("mixtral", "gemma3")),
+    ("qwen3", "autocast", True), ("qwen3", "bf16", False), ("gemma3", "bf16", True), ("gemma3", "fp32", False),
+]  # fmt: skip
 """Cases whose parts other cases have."""
 CASES = [
     pytest.param(

@@ -180,7 +180,7 @@ def _masks() -> Iterator[None]:
             undo.append(functools.partial(setattr, masking, name, getattr(masking, name)))
             setattr(masking, name, function)
 
-    when_imported("transformers.masking_utils", unmask)
+    undo.append(when_imported("transformers.masking_utils", unmask))
     try:
         yield
     finally:

@@ -34,7 +34,7 @@ def generation() -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(replaced(torch.Tensor, __bool__=answered))
-        when_imported(UTILS, lambda utils: stack.enter_context(_to_the_longest(utils)))
+        stack.callback(when_imported(UTILS, lambda utils: stack.enter_context(_to_the_longest(utils))))
         yield
 
 

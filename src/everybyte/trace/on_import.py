@@ -11,12 +11,14 @@ from types import ModuleType
 from typing import Any
 
 
-def when_imported(name: str, act: Callable[[Any], None]) -> None:
-    """Calls `act(module)` now, if the module is loaded already, or as soon as it is."""
+def when_imported(name: str, act: Callable[[Any], None]) -> Callable[[], None]:
+    """Calls `act(module)` now, if the module is loaded already, or as soon as it is. What is returned gives up waiting."""
     if name in sys.modules:
         act(sys.modules[name])
-    else:
-        sys.meta_path.insert(0, _Finder(name, act))
+        return lambda: None
+    finder = _Finder(name, act)
+    sys.meta_path.insert(0, finder)
+    return lambda: sys.meta_path.remove(finder) if finder in sys.meta_path else None
 
 
 class _Finder(MetaPathFinder):
