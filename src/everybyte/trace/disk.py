@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from everybyte.trace.on_import import when_imported
+from everybyte.trace.on_import import patched
 from everybyte.trace.patches import replaced
 
 ALONE: dict[str, Any] = {
@@ -46,15 +46,15 @@ class Disk:
             stack.enter_context(replaced(torch, save=self._save))
             stack.enter_context(replaced(torch.Tensor, pin_memory=lambda tensor, *_, **__: tensor))
             for module, names in SAVERS.items():
-                when_imported(module, partial(self._silence, stack, names))
+                stack.enter_context(patched(module, partial(self._silenced, names)))
             yield
 
     def notes(self) -> tuple[str, ...]:
         """What the answer says of it."""
         return (NOTE,) if self.saved else ()
 
-    def _silence(self, stack: contextlib.ExitStack, names: tuple[str, ...], module: Any) -> None:
-        stack.enter_context(replaced(module, **dict.fromkeys(names, self._save)))
+    def _silenced(self, names: tuple[str, ...], module: Any) -> contextlib.AbstractContextManager[None]:
+        return replaced(module, **dict.fromkeys(names, self._save))
 
     def _save(self, *_: Any, **__: Any) -> None:
         self.saved = True

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from everybyte.trace.on_import import when_imported
+from everybyte.trace.on_import import patched
 from everybyte.trace.patches import replaced
 
 UTILS, OURS = "transformers.generation.utils", "everybyte.trace."
@@ -34,7 +34,7 @@ def generation() -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(replaced(torch.Tensor, __bool__=answered))
-        stack.callback(when_imported(UTILS, lambda utils: stack.enter_context(_to_the_longest(utils))))
+        stack.enter_context(patched(UTILS, _to_the_longest))
         yield
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from everybyte.trace.on_import import when_imported
+from everybyte.trace.on_import import patched
 from everybyte.trace.patches import replaced
 
 NOTE = "kernels written in Triton are not run: a launch allocates nothing but what the program has made for it"
@@ -20,8 +20,7 @@ class Launches:
     @contextlib.contextmanager
     def met(self) -> Iterator[None]:
         """While entered, launches do nothing. Autotuning, which would run a kernel to choose its blocks, is a launch too."""
-        with contextlib.ExitStack() as stack:
-            when_imported("triton.runtime.jit", lambda jit: stack.enter_context(replaced(jit.KernelInterface, __getitem__=self._launch)))
+        with patched("triton.runtime.jit", lambda jit: replaced(jit.KernelInterface, __getitem__=self._launch)):
             yield
 
     def notes(self) -> tuple[str, ...]:

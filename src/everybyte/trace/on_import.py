@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -19,6 +21,14 @@ def when_imported(name: str, act: Callable[[Any], None]) -> Callable[[], None]:
     finder = _Finder(name, act)
     sys.meta_path.insert(0, finder)
     return lambda: sys.meta_path.remove(finder) if finder in sys.meta_path else None
+
+
+@contextlib.contextmanager
+def patched(name: str, patch: Callable[[Any], AbstractContextManager[None]]) -> Iterator[None]:
+    """While entered, a module is patched, from when the program imports it on."""
+    with contextlib.ExitStack() as stack:
+        stack.callback(when_imported(name, lambda module: stack.enter_context(patch(module))))
+        yield
 
 
 class _Finder(MetaPathFinder):

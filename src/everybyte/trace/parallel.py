@@ -13,7 +13,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from everybyte.trace.on_import import when_imported
+from everybyte.trace.on_import import patched
 from everybyte.trace.patches import replaced, replaced_everywhere
 from everybyte.trace.pipelines import pipelines, transfers
 from everybyte.trace.replicas import replicas
@@ -105,9 +105,7 @@ def _random_numbers() -> Iterator[None]:
 @contextlib.contextmanager
 def _shared_states() -> Iterator[None]:
     """accelerate (utils/random.py) gives every rank the first one's state of random numbers, by way of the GPU, where it has no values."""
-    with contextlib.ExitStack() as stack:
-        own = {"synchronize_rng_state": lambda *_, **__: None}
-        when_imported("accelerate.utils.random", lambda random: stack.enter_context(replaced(random, **own)))
+    with patched("accelerate.utils.random", lambda random: replaced(random, synchronize_rng_state=lambda *_, **__: None)):
         yield
 
 

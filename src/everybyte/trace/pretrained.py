@@ -14,7 +14,7 @@ from everybyte.catalog.models import model_config
 from everybyte.models.stored import packed_of
 from everybyte.trace.jobs.attention import FLASH, register_flash
 from everybyte.trace.jobs.packed import pack
-from everybyte.trace.on_import import when_imported
+from everybyte.trace.on_import import patched
 from everybyte.trace.patches import replaced
 
 DEVICE = "cuda"
@@ -44,9 +44,8 @@ class Pretrained:
     @contextlib.contextmanager
     def met(self) -> Iterator[None]:
         """While entered, models are built so, and the packages of FlashAttention are not asked for: torch's own kernel keeps the same tensors."""
-        with contextlib.ExitStack() as stack:
-            when_imported("transformers.configuration_utils", lambda module: stack.enter_context(self._configs(module.PretrainedConfig)))
-            when_imported("transformers.modeling_utils", lambda module: stack.enter_context(self._models(module.PreTrainedModel)))
+        configs = patched("transformers.configuration_utils", lambda module: self._configs(module.PretrainedConfig))
+        with configs, patched("transformers.modeling_utils", lambda module: self._models(module.PreTrainedModel)):
             yield
 
     def _configs(self, base: Any) -> contextlib.AbstractContextManager[None]:
