@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from keyword import iskeyword
 
 import click
 
@@ -22,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "estimate": "What jobs need, where the bytes go, and whether they fit.",
     "train": "The same for a training step, from flags.",
     "serve": "The same for a serving process, from flags.",
+    "import": "Somebody's configuration or command line, read as a job.",
     "fit": "The largest batch, context ... that fits, or the fewest GPUs.",
     "trace": "What real PyTorch code would hold, run on fake tensors.",
     "compare": "What differs between two jobs or answers, row by row.",
@@ -32,7 +34,7 @@ COMMANDS: dict[str, str] = {
     "truth": "Predicted against measured, by kind of run.",
     "ui": "The web page and its HTTP API.",
 }
-"""Each command is a module of this package with its name and a click command called `command`."""
+"""Each command is a module of this package with its name (`import_` where the name is a word of Python) and a click command called `command`."""
 
 
 class LazyGroup(click.Group):
@@ -46,7 +48,8 @@ class LazyGroup(click.Group):
         """The command, or None."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"everybyte.cli.{cmd_name}").command
+        module = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        command: click.Command = import_module(f"everybyte.cli.{module}").command
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:

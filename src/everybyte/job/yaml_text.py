@@ -21,7 +21,7 @@ _TAG = "tag:yaml.org,2002:"
 
 def load(text: str, source: str) -> Any:
     """The value of one YAML document. Raises BadInput with `source:line:column`."""
-    return _Builder(source).value(_compose(text, source), 0)
+    return Builder(source).value(compose(text, source), 0)
 
 
 def line_of(text: str, path: str) -> int | None:
@@ -39,19 +39,28 @@ def line_of(text: str, path: str) -> int | None:
     return line
 
 
-def _compose(text: str, source: str) -> yaml.Node | None:
+def compose(text: str, source: str) -> yaml.Node | None:
+    """The tree of one YAML document; None for an empty text. Raises BadInput with `source:line:column`."""
+    nodes = compose_all(text, source)
+    if len(nodes) > 1:
+        mark = nodes[1].start_mark
+        raise BadInput(f"{source}:{mark.line + 1}:{mark.column + 1}", "not valid YAML: expected a single document in the stream")
+    return nodes[0] if nodes else None
+
+
+def compose_all(text: str, source: str) -> list[yaml.Node]:
+    """The trees of all YAML documents of a text. Raises BadInput with `source:line:column`."""
     try:
-        node: yaml.Node | None = yaml.compose(text, Loader=_Loader)
+        return list(yaml.compose_all(text, Loader=_Loader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
         raise BadInput(place, f"not valid YAML: {error.problem or error.context}") from None
     except (yaml.YAMLError, RecursionError) as error:
         raise BadInput(source, f"not valid YAML: {' '.join(str(error).split())}") from None
-    return node
 
 
-class _Builder:
+class Builder:
     """Turns nodes into plain data. Counts each use of an alias, so that nine short lines cannot stand for a billion values."""
 
     def __init__(self, source: str) -> None:

@@ -1,0 +1,83 @@
+"""`everybyte import FILE... | --command TEXT`."""
+
+from __future__ import annotations
+
+import click
+
+from everybyte.basics.errors import BadInput
+from everybyte.cli.app import BAD_INPUT, FITS, refuse
+from everybyte.cli.options import as_json
+from everybyte.formats.finish import Imported, finish
+from everybyte.formats.read import read
+from everybyte.formats.source import Source, command_source, open_source
+
+FOUND = 1
+"""Exit code: read, and a finding says that the run will fail or is not what was meant."""
+
+
+@click.command(no_args_is_help=True)
+@click.argument("files", nargs=-1, metavar="[FILE...]")
+@click.option("--command", "command_text", metavar="TEXT", help="A command line instead of a file, in quotes. It is read and never run.")
+@click.option("--as", "as_format", metavar="FORMAT", help="The format, where its content does not say it: axolotl, deepspeed, vllm, shell, ...")
+@click.option("--framework-version", "version", metavar="VERSION", help="Whose defaults hold; without it the newest version that is known.")
+@click.option("--job", "number", type=click.IntRange(1), metavar="N", help="Only the N-th job of a file that starts several.")
+@click.option("--explain", is_flag=True, help="Each setting with its origin: stated, default or inferred.")
+@as_json
+def command(
+    files: tuple[str, ...], command_text: str | None, as_format: str | None, version: str | None, number: int | None, explain: bool, as_json: bool
+) -> int:
+    """Reads somebody's configuration or command line as a job.
+
+    FILE is what people have: the YAML of axolotl or LLaMA-Factory, a DeepSpeed JSON, a Megatron script, a compose file; - is standard input. Files that belong
+    together are given together. Nothing in them is run or fetched. The job is printed as YAML, notes go to standard error.
+
+    \b
+    everybyte import tune.yaml ds_config.json > job.yaml
+    everybyte import --command "vllm serve Qwen/Qwen2.5-7B-Instruct --max-model-len 16384"
+    everybyte import train.sh --job 2 --explain
+
+    Exit codes: 0 read; 1 read, and a finding is an error; 2 refused, with the place.
+    """  # noqa: D301  # \\b is click's mark for lines that stay as they are
+    try:
+        sources = _sources(files, command_text)
+        jobs = [finish(draft) for draft in read(sources, as_format=as_format, version=version)]
+        jobs = _chosen(jobs, number)
+    except BadInput as error:
+        return _refuse(files[0] if files else "command", error, as_json=as_json)
+    if as_json:
+        from everybyte.report.as_json import line
+        from everybyte.report.imported import imported_object
+
+        for job in jobs:
+            click.echo(line(imported_object(job)))
+    else:
+        from everybyte.report.imported import jobs_text, notes_text
+
+        click.echo(jobs_text(jobs, explain=explain))
+        if notes := notes_text(jobs):
+            click.echo(notes, err=True)
+    return FOUND if any(job.has_errors for job in jobs) else FITS
+
+
+def _sources(files: tuple[str, ...], command_text: str | None) -> list[Source]:
+    if not files and command_text is None:
+        raise BadInput("FILE", "nothing to read; give a file, - for standard input, or --command TEXT")
+    sources = [open_source(file) for file in files]
+    return sources if command_text is None else [*sources, command_source(command_text)]
+
+
+def _chosen(jobs: list[Imported], number: int | None) -> list[Imported]:
+    if number is None:
+        return jobs
+    if number > len(jobs):
+        raise BadInput("--job", f"there are {len(jobs)} jobs, no {number}-th")
+    return [jobs[number - 1]]
+
+
+def _refuse(name: str, error: BadInput, *, as_json: bool) -> int:
+    if not as_json:
+        return refuse(str(error))
+    from everybyte.report.as_json import error_object, line
+
+    click.echo(line(error_object(name, error)))
+    return BAD_INPUT

@@ -1,0 +1,1 @@
+"""YAML, JSON and TOML as trees in which every key has a line."""

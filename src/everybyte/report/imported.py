@@ -1,0 +1,110 @@
+"""What an import read, for programs and for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from everybyte.formats.finding import Finding
+from everybyte.formats.finish import Imported, Row
+from everybyte.job.shorthand import HEAD_KEY, shorten
+from everybyte.report.as_json import head
+
+COMMENT_COLUMN = 44
+"""Where the origins stand beside a job."""
+
+
+def imported_object(imported: Imported) -> dict[str, Any]:
+    """One job as the contract's object."""
+    return {
+        **head(imported.name),
+        "format": imported.framework,
+        "job": imported.job,
+        "settings": [msgspec.to_builtins(row) for row in imported.settings],
+        "findings": [msgspec.to_builtins(finding) for finding in imported.findings],
+        "unknown": [msgspec.to_builtins(unknown) for unknown in imported.unknown],
+        "missing": [msgspec.to_builtins(missing) for missing in imported.missing],
+    }
+
+
+def jobs_text(jobs: Sequence[Imported], *, explain: bool) -> str:
+    """Each job as YAML with origins as comments, or, to explain, its settings in groups; several are documents of one stream."""
+    texts = [_explained(imported) if explain else job_text(imported) for imported in jobs]
+    if len(jobs) == 1:
+        return texts[0]
+    titles = (f"# job {number} of {len(jobs)}{': ' + job.name if job.name else ''}" for number, job in enumerate(jobs, 1))
+    return "\n---\n".join(f"{title}\n{text}" for title, text in zip(titles, texts, strict=True))
+
+
+def notes_text(jobs: Sequence[Imported]) -> str:
+    """Findings, missing and unknown keys of the jobs, a line each."""
+    return "\n".join(note for imported in jobs for note in _notes(imported))
+
+
+def job_text(imported: Imported) -> str:
+    """The job as YAML; each line that holds a setting ends with its origin."""
+    import yaml
+
+    if not imported.job:
+        return "{}  # no setting of a job in it"
+    text = yaml.safe_dump(shorten(imported.job), sort_keys=False, allow_unicode=True, default_flow_style=None, width=10**6)
+    origins = {row.key: row.origin for row in imported.settings}
+    lines: list[str] = []
+    path: list[str] = []
+    for line in text.rstrip("\n").split("\n"):
+        depth = (len(line) - len(line.lstrip())) // 2
+        key = line.strip().partition(":")[0]
+        path = [*path[:depth], key]
+        origin = _origin(path, origins)
+        lines.append(f"{line:<{COMMENT_COLUMN}}  # {origin}" if origin else line)
+    return "\n".join(lines)
+
+
+def _origin(path: Sequence[str], origins: dict[str, str]) -> str:
+    """The origin of the setting that a line of YAML holds; a line of several names those that differ."""
+    here = ".".join(path)
+    heads = HEAD_KEY.get(path[0], {})
+    found = origins.get(here) or (origins.get(f"{here}.{heads[path[1]]}") if len(path) == 2 and path[1] in heads else None)
+    if found:
+        return found
+    inside = list(dict.fromkeys(origin for key, origin in origins.items() if key.startswith(here + ".")))
+    leaf_line = bool(inside) and len(path) > 1
+    return ", ".join(inside[:3]) if leaf_line else ""
+
+
+def _explained(imported: Imported) -> str:
+    """Settings in three groups."""
+    lines: list[str] = []
+    titles = {"stated": "stated", "inferred": "inferred from what is stated", "default": f"defaults of {imported.framework}"}
+    for basis, title in titles.items():
+        rows = [row for row in imported.settings if row.basis == basis]
+        if rows:
+            lines += [title, *(_row(row) for row in rows)]
+    return "\n".join(lines)
+
+
+def _row(row: Row) -> str:
+    return f"  {row.key:<32} {_shown(row.value):<28} {row.origin}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _notes(imported: Imported) -> list[str]:
+    """Findings, missing and unknown keys, a line each."""
+    lines = [_finding(finding) for finding in imported.findings]
+    lines += [f"missing: {missing.key}: {missing.message}" for missing in imported.missing]
+    if imported.unknown:
+        shown = "; ".join(f"{unknown.key} ({unknown.place})" for unknown in imported.unknown)
+        lines.append(f"unknown keys, not read: {shown}")
+    return lines
+
+
+def _finding(finding: Finding) -> str:
+    way_out = f" {finding.remedy[0].upper()}{finding.remedy[1:]}." if finding.remedy else ""
+    return f"{finding.severity}: {finding.place}: {finding.message}.{way_out}"
