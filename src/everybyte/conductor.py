@@ -110,7 +110,7 @@ def _near_the_limit(ranks: tuple[RankAnswer, ...], replays: list[Reserved]) -> l
     full = [rank.label for rank, reserved in zip(ranks, replays, strict=True) if reserved.retries]
     if not full:
         return []
-    return [f"on {', '.join(full)} the allocator reserves all that the card has and gives cached blocks back to go on, which is slow: leave more room"]
+    return [f"on {', '.join(full)} the allocator reserves the whole GPU and frees cached blocks to continue, which is slow: leave more room"]
 
 
 def _above_the_allowed(ranks: tuple[RankAnswer, ...], allocator: AllocatorSettings, capacity: int) -> tuple[str, ...]:
@@ -140,7 +140,7 @@ def _lacks_host_memory(job: Job, figures: dict[str, int]) -> tuple[str, ...]:
     if stated is None or figures.get("host.bytes", 0) <= stated * GiB:
         return ()
     needed = figures["host.bytes"] / GiB
-    return (f"host memory: {needed:,.1f} GiB are needed a node, hardware.host_memory_gib is {stated:g}",)
+    return (f"host memory: {needed:,.1f} GiB are needed per node, hardware.host_memory_gib is {stated:g}",)
 
 
 def allocator_settings(job: Job, device: Device, *, expandable: bool = False) -> AllocatorSettings:

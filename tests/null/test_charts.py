@@ -129,7 +129,7 @@ def test_sizes_without_a_capacity() -> None:
 def test_overrun_and_free_room_are_drawn() -> None:
     """What runs over is framed from the capacity to what is needed; what is free has its size."""
     over = charts.card(answer(capacity=15_800_000_000))
-    assert "too much" in json.dumps(over)
+    assert "over capacity" in json.dumps(over)
     assert "free" not in json.dumps(over)
     assert "5.4 GiB free" in json.dumps(charts.card(answer(capacity=answer().figures["peak.device"] + 5_800_000_000)))
 
@@ -138,10 +138,10 @@ def test_descriptions() -> None:
     """The sentences that a screen reader says hold the verdict and the numbers."""
     assert charts.card(answer())["description"] == (
         "Memory at the peak, in backward: needs 19.5 GiB of 23.6 GiB: fits, 4.1 GiB left. From left to right: parameter 15.0 GiB, gradient 80 MiB, "
-        "optimizer state 0.2 GiB, activation 2.1 GiB, temporary 1.0 GiB, workspace 8 MiB, reserved, not in use 0.7 GiB, outside the allocator 0.5 GiB."
+        "optimizer state 0.2 GiB, activation 2.1 GiB, temporary 1.0 GiB, workspace 8 MiB, reserved, unused 0.7 GiB, outside the allocator 0.5 GiB."
     )
     assert charts.ranks(answer(ranks=(rank("pp0", 4), rank("pp1", 4, 1, 2**31))))["description"] == (
-        "Memory of each kind of rank at its peak against 23.6 GiB of the card: pp0 19.5 GiB, pp1 21.5 GiB."
+        "Peak memory of each rank type against 23.6 GiB of the GPU: pp0 19.5 GiB, pp1 21.5 GiB."
     )
 
 
@@ -152,7 +152,7 @@ def test_many_kinds_of_rank_are_cut_to_the_largest() -> None:
     assert len(shown) == MOST
     assert [r.stage for r in shown] == sorted(r.stage for r in shown)
     assert min(rank_needs(made, r) for r in shown) >= max(rank_needs(made, r) for r in made.ranks if r not in shown)
-    assert "of 100 kinds" in charts.ranks(made)["title"]["subtitle"]
+    assert "of 100 rank types" in charts.ranks(made)["title"]["subtitle"]
 
 
 def test_a_given_figure_is_what_the_card_shows() -> None:

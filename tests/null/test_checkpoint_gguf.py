@@ -280,7 +280,7 @@ def test_widths_of_experts_from_tensors() -> None:
 
 def test_unsupported_architecture_is_refused_by_name() -> None:
     """An architecture without a rule is refused by its name, with what is supported."""
-    with pytest.raises(Unsupported, match=r"general\.architecture: 'rwkv7' is not supported.*supported are llama, qwen2, .*mamba"):
+    with pytest.raises(Unsupported, match=r"general\.architecture: 'rwkv7' is not supported.*supported: llama, qwen2, .*mamba"):
         config_from_gguf({"general.architecture": "rwkv7"}, [])
     assert len(_ARCHITECTURES) == 15
 

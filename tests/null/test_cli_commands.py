@@ -187,7 +187,7 @@ def test_flag_names_are_unique(flags) -> None:
         (["estimate", str(LORA), "--unit", "GiBB"], "is not one of"),
         (["estimte", "x"], "did you mean estimate"),
         (["explain", str(LORA), "wieghts"], "did you mean weights"),
-        (["explain", str(LORA), "--rank", "pp7"], "no kind of rank"),
+        (["explain", str(LORA), "--rank", "pp7"], "no rank type"),
         (["fit", str(LORA), "--grow", "micro_bach"], "did you mean micro_batch"),
         (["gpus", "qqqq"], "unknown GPU"),
         (["models", "qqqq"], "unknown model"),

@@ -166,9 +166,9 @@ def test_reward_model_that_nobody_knows() -> None:
 
 
 @pytest.mark.parametrize(("extra", "train", "message"), [
-    ({"rlhf_type": "gkd"}, {}, r"rlhf_type: 'gkd' is not answered yet; answered are dpo, kto"),
-    ({"rlhf_type": "dpo"}, {"framework": "megatron"}, r"rlhf_type: dpo under megatron is not answered yet"),
-    ({"rlhf_type": "dpo"}, {"framework": "pytorch"}, r"rlhf_type: dpo under pytorch is not answered yet"),
+    ({"rlhf_type": "gkd"}, {}, r"rlhf_type: 'gkd' is not supported yet; supported: dpo, kto"),
+    ({"rlhf_type": "dpo"}, {"framework": "megatron"}, r"rlhf_type: dpo under megatron is not supported yet"),
+    ({"rlhf_type": "dpo"}, {"framework": "pytorch"}, r"rlhf_type: dpo under pytorch is not supported yet"),
     ({"stage": "dpo"}, {"framework": "llama-factory"}, r"stage: LLaMA-Factory's own trainers"),
     ({"rlhf_type": "grpo", "use_vllm": True, "vllm_mode": "beside"}, {}, r"vllm_mode: must be colocate or server, not 'beside'"),
     ({"rlhf_type": "grpo", "use_vllm": True, "vllm_gpu_memory_utilization": 1.5}, {}, r"vllm_gpu_memory_utilization: must be above 0"),

@@ -120,7 +120,7 @@ def test_pictures_have_words_and_both_themes() -> None:
     page = Outline(answered("llama-3.1-405b-megatron")[2])
     pictures = [attributes for _, attributes in page.elements if attributes.get("role") == "img"]
     assert [p["class"] for p in pictures] == ["light", "dark"] * 4
-    assert all((p["aria-label"] or "").startswith(("Memory", "Places")) for p in pictures)
+    assert all((p["aria-label"] or "").startswith(("Memory", "Peak memory", "Places")) for p in pictures)
     assert sum(tag == "svg" for tag, _ in page.elements) == 8
     tables = sum(tag == "table" for tag, _ in page.elements)
     assert tables == sum(tag == "thead" for tag, _ in page.elements) > 0

@@ -58,7 +58,7 @@ def find_gpu(name: str, path: str = "hardware.gpu") -> Gpu:
     key = _key(name)
     found = index.get(key) or _find_with_size(name, index)
     if found is None:
-        refuse_unknown(name, key, index, path=path, kind="GPU", way_out="a card that is not in the catalogue is given as {memory_bytes: ..., name: ...}")
+        refuse_unknown(name, key, index, path=path, kind="GPU", way_out="describe a GPU that is not in the catalogue as {memory_bytes: ..., name: ...}")
     return _gpu(found)
 
 

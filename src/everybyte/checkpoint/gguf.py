@@ -28,7 +28,7 @@ def config_from_gguf(metadata: Mapping[str, Any], tensors: Sequence[StoredTensor
     build = _ARCHITECTURES.get(arch)
     if build is None:
         known = ", ".join(_ARCHITECTURES)
-        raise Unsupported(f"{place}, general.architecture", f"{shown(arch)} is not supported{did_you_mean(arch[:40], _ARCHITECTURES)}; supported are {known}")
+        raise Unsupported(f"{place}, general.architecture", f"{shown(arch)} is not supported{did_you_mean(arch[:40], _ARCHITECTURES)}; supported: {known}")
     return build(_Gguf(arch, metadata, {tensor.name: tensor for tensor in tensors}, place))
 
 

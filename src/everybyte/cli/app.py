@@ -20,19 +20,19 @@ DEBUG = "EVERYBYTE_DEBUG"
 """Set to 1, an unexpected fault of the program shows its traceback."""
 
 COMMANDS: dict[str, str] = {
-    "estimate": "What jobs need, where the bytes go, and whether they fit.",
-    "train": "The same for a training step, from flags.",
-    "serve": "The same for a serving process, from flags.",
-    "import": "Somebody's configuration or command line, read as a job.",
+    "estimate": "GPU memory of jobs: verdict, breakdown, 90 % intervals.",
+    "train": "The same for a training run, from flags.",
+    "serve": "The same for an inference server, from flags.",
+    "import": "Read a configuration or command line of another tool as a job.",
     "fit": "The largest batch, context ... that fits, or the fewest GPUs.",
-    "trace": "What real PyTorch code would hold, run on fake tensors.",
-    "compare": "What differs between two jobs or answers, row by row.",
-    "explain": "How a row came about: formula, numbers, source.",
-    "models": "The model catalogue.",
-    "gpus": "The GPU catalogue.",
-    "formulas": "The formula book of published equations.",
-    "truth": "Predicted against measured, by kind of run.",
-    "ui": "The web page and its HTTP API.",
+    "trace": "Run real PyTorch code on fake tensors and record every allocation.",
+    "compare": "Compare two jobs or answers, row by row.",
+    "explain": "How a number is computed: formula, values, source.",
+    "models": "List and search known models.",
+    "gpus": "List and search known GPUs.",
+    "formulas": "Published memory formulas, with values put in.",
+    "truth": "Accuracy: predicted against measured, by group of runs.",
+    "ui": "Start the web page and its HTTP API.",
 }
 """Each command is a module of this package with its name (`import_` where the name is a word of Python) and a click command called `command`."""
 
@@ -117,7 +117,7 @@ def unexpected(fault: Exception) -> str:
         traceback.print_exception(fault)
     frame = traceback.extract_tb(fault.__traceback__)[-1]
     place = f"{os.path.basename(frame.filename)}:{frame.lineno}"
-    return f"a fault of everybyte itself: {type(fault).__name__}: {fault} ({place}). Please report it; {DEBUG}=1 shows the traceback"
+    return f"internal error: {type(fault).__name__}: {fault} ({place}). Please report it; {DEBUG}=1 shows the traceback"
 
 
 def _print_any_character() -> None:

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 @click.command(no_args_is_help=True)
 @click.argument("a")
 @click.argument("b")
-@click.option("--rank", metavar="LABEL", help="A kind of rank of A by its label; the one that needs most if left out.")
-@click.option("--against", metavar="LABEL", help="The same of B.")
+@click.option("--rank", metavar="LABEL", help="Rank type of A, by label.  [default: the one with the highest peak]")
+@click.option("--against", metavar="LABEL", help="Rank type of B, by label.  [default: the one with the highest peak]")
 @unit
 @as_json
 def command(a: str, b: str, rank: str | None, against: str | None, unit: str, as_json: bool) -> int:
-    """What differs between A and B, row by row, the largest difference first.
+    """Compare A and B row by row, the largest difference first.
 
     A and B are job files, or answers that `estimate --json` or `trace --json` printed into a file.
 

@@ -13,7 +13,7 @@ from everybyte.job import load
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
 @answer_options
 def command(jobs: tuple[str, ...], **options: object) -> int:
-    """What each JOB needs, where the bytes go, and whether it fits.
+    """Estimate the GPU memory of each JOB and say whether it fits.
 
     JOB is a YAML, JSON or TOML file, or - for standard input.
 

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 @click.command(no_args_is_help=True)
 @click.argument("job")
 @click.argument("entry", required=False)
-@click.option("--rank", metavar="LABEL", help="A kind of rank by its label; the one that needs most if left out.")
-@click.option("--against", metavar="LABEL", help="Another kind of rank: shows what differs between the two.")
+@click.option("--rank", metavar="LABEL", help="Rank type, by label.  [default: the one with the highest peak]")
+@click.option("--against", metavar="LABEL", help="Another rank type: show the differences between the two.")
 @as_json
 def command(job: str, entry: str | None, rank: str | None, against: str | None, as_json: bool) -> int:
-    """How a row of the ledger of JOB came about: formula, numbers put in, bytes, source.
+    """Show how a number of JOB is computed: formula, values put in, bytes, source.
 
-    ENTRY is the id of a row, the beginning of several, a category, or the key of a setting. Without it: the whole ledger, and where each setting comes from.
+    ENTRY is the id of a row, a prefix of ids, a category, or the key of a setting. Without it: the whole ledger, and the origin of each setting.
 
     \b
     everybyte explain job.yaml

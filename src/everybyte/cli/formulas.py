@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.argument("values", nargs=-1, metavar="[LETTER=VALUE]...")
 @as_json
 def command(name: str | None, values: tuple[str, ...], as_json: bool) -> int:
-    """The formula book: published equations with citation, meaning of the letters, and where they mislead. With values for all letters: the result.
+    """Published formulas with citation, symbols and caveats. With values for all symbols: the result.
 
     NAME is a formula, or a word to search for.
 

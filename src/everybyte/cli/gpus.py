@@ -13,7 +13,7 @@ from everybyte.cli.search import search
 @click.argument("words", nargs=-1)
 @as_json
 def command(words: tuple[str, ...], as_json: bool) -> int:
-    """The GPUs of the catalogue that match all WORDS; one alone is shown in full, with its sources.
+    """List the GPUs that match all WORDS. A single match is shown in full, with its sources.
 
     \b
     everybyte gpus

@@ -11,10 +11,10 @@ from everybyte.cli.search import search
 
 @click.command()
 @click.argument("words", nargs=-1)
-@click.option("--architectures", is_flag=True, help="The architectures that can be built from a config.json.")
+@click.option("--architectures", is_flag=True, help="List the architectures that are supported from a config.json.")
 @as_json
 def command(words: tuple[str, ...], architectures: bool, as_json: bool) -> int:
-    """The models of the catalogue that match all WORDS; one alone is shown in full, with its sources.
+    """List the models that match all WORDS. A single match is shown in full, with its sources.
 
     \b
     everybyte models

@@ -14,27 +14,27 @@ UNITS = ("GiB", "GB", "MiB", "MB", "B")
 
 def as_json(command: Command) -> Command:
     """--json."""
-    return click.option("--json", "as_json", is_flag=True, help="One line of JSON per answer, and nothing else on standard output.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print one line of JSON per answer, and nothing else.")(command)
 
 
 def unit(command: Command) -> Command:
     """--unit."""
     choice = click.Choice(UNITS, case_sensitive=False)
-    text = f"Unit of sizes for people, one of {', '.join(UNITS)}; JSON always has bytes."
+    text = f"Unit of printed sizes: {', '.join(UNITS)}. JSON always has bytes."
     return click.option("--unit", type=choice, default="GiB", show_default=True, metavar="UNIT", help=text)(command)
 
 
 def given(command: Command) -> Command:
     """--given."""
-    text = "A YAML, JSON or TOML mapping of figures that are known already, in bytes ({kv.pool: 51000000000}); they replace the computed ones."
+    text = "File with known figures in bytes ({kv.pool: 51000000000}); they replace the computed ones."
     return click.option("--given", "given_file", metavar="FILE", help=text)(command)
 
 
 def answer_options(command: Command) -> Command:
     """What `estimate`, `train` and `serve` have in common."""
-    explain = click.option("--explain", is_flag=True, help="Also the whole ledger, each row with its formula and the numbers put in.")
-    chart = click.option("--chart", metavar="FILE", help="Also a picture (.svg, .png) or the whole report that opens offline (.html).")
-    one = "One picture instead of card and phases: card, phases, ranks, places, or knob:KEY, such as knob:micro_batch."
+    explain = click.option("--explain", is_flag=True, help="Also print every row with its formula and values.")
+    chart = click.option("--chart", metavar="FILE", help="Also write a picture (.svg, .png) or the full report (.html, opens offline).")
+    one = "Picture that --chart draws: card, phases, ranks, places, or knob:KEY such as knob:micro_batch.  [default: card and phases]"
     picture = click.option("--picture", metavar="NAME", help=one)
     return as_json(explain(unit(given(chart(picture(command))))))
 

@@ -15,12 +15,12 @@ from everybyte.cli.options import answer_options, save
 @save
 @answer_options
 def command(model: str, **options: object) -> int:
-    """What serving MODEL needs, from flags instead of a job file.
+    """Estimate the GPU memory of serving MODEL, from flags.
 
     MODEL is a catalogue name, a path to a config.json, a model folder, a .safetensors or .gguf file, or hf:ORG/NAME.
 
-    The answer says how many tokens the cache holds, how many sequences of the full context at once, and why an engine would refuse to start.
-    `everybyte fit JOB --grow context`, sequences, memory_fraction or -gpus searches for the border.
+    The answer states the tokens that fit in the KV cache, the max concurrency at full context, and why an engine would refuse to start.
+    `everybyte fit JOB --grow context` (or sequences, memory_fraction, -gpus) searches for the limit.
 
     \b
     everybyte serve meta-llama/Meta-Llama-3.1-8B --gpu h100-80gb --engine sglang --engine-version 0.5.13

@@ -19,17 +19,23 @@ if TYPE_CHECKING:
 @click.command(no_args_is_help=True)
 @click.argument("target")
 @click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS]...")
-@click.option("--gpu", metavar="NAME", help="The GPU that the fake device stands for (`everybyte gpus`).  [default: the job's, else h100-80gb]")
-@click.option("--steps", default=2, show_default=True, type=click.IntRange(1, 100), help="Steps to run; an optimizer's states exist from the second one on.")
-@click.option("--input", "inputs", multiple=True, metavar="SHAPE", help="Of a target that returns a module: 32,3,224,224 or 8,2048:int64; once an input.")
-@click.option("--optimizer", metavar="NAME", help="Of a target that returns a module: an optimizer of torch.optim that steps, such as adamw.")
-@click.option("--world", type=click.IntRange(1, 1_000_000), metavar="N", help="Ranks of the program's process group; torchrun's variables are set for it.")
-@click.option("--ranks", metavar="LIST", help="Which of them run, one after another, such as 0,3,last; the one that needs most decides.  [default: 0]")
-@click.option("--mesh", metavar="AXES", help="Axes of the ranks, the outermost first: pp=2,dp=4,tp=2. Gives --world, and runs one rank of each stage of pp.")
+@click.option("--gpu", metavar="NAME", help="GPU of the fake device (`everybyte gpus`).  [default: the job's, else h100-80gb]")
+@click.option("--steps", default=2, show_default=True, type=click.IntRange(1, 100), help="Steps to run; optimizer states exist from the second step on.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="SHAPE",
+    help="Shape of an input of a module target: 32,3,224,224 or 8,2048:int64. May be repeated.",
+)
+@click.option("--optimizer", metavar="NAME", help="Optimizer of torch.optim, for a target that returns a module, such as adamw.")
+@click.option("--world", type=click.IntRange(1, 1_000_000), metavar="N", help="World size of the process group; torchrun's variables are set.")
+@click.option("--ranks", metavar="LIST", help="Ranks to run, one after another, such as 0,3,last.  [default: 0]")
+@click.option("--mesh", metavar="AXES", help="Mesh, outermost axis first: pp=2,dp=4,tp=2. Sets --world and runs one rank per pipeline stage.")
 @click.option("--alloc-conf", metavar="CONF", help="PYTORCH_CUDA_ALLOC_CONF, such as expandable_segments:True.")
-@click.option("--timeout", type=click.FloatRange(min=1), metavar="S", help="Ends the trace after so many seconds.")
-@click.option("--export", metavar="FILE", help="Also the trace as a file: .html (opens offline), .pickle (for torch's memory viewer), .json, .png, .svg.")
-@click.option("--explain", is_flag=True, help="Also the whole ledger.")
+@click.option("--timeout", type=click.FloatRange(min=1), metavar="S", help="Stop the trace after so many seconds.")
+@click.option("--export", metavar="FILE", help="Also write the trace: .html (opens offline), .pickle (for torch's memory viewer), .json, .png, .svg.")
+@click.option("--explain", is_flag=True, help="Also print every row with its formula and values.")
 @unit
 @as_json
 def command(
@@ -49,7 +55,7 @@ def command(
     unit: str,
     as_json: bool,
 ) -> int:
-    """What real PyTorch code would hold on a GPU: runs it on fake tensors, without a GPU, and records every allocation.
+    """Run real PyTorch code on fake tensors, without a GPU, and record every allocation.
 
     TARGET is module:function or path/to/file.py:function: a function that builds model and optimizer on "cuda" and returns a function that runs one step;
     or that returns (module, inputs), or a module whose inputs --input names, for a forward and backward pass. Or it is a model of torchvision, timm or

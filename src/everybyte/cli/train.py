@@ -15,7 +15,7 @@ from everybyte.cli.options import answer_options, save
 @save
 @answer_options
 def command(model: str, **options: object) -> int:
-    """What a training step of MODEL needs, from flags instead of a job file.
+    """Estimate the GPU memory of training MODEL, from flags.
 
     MODEL is a catalogue name, a path to a config.json, a model folder, a .safetensors or .gguf file, or hf:ORG/NAME.
 

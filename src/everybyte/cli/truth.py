@@ -21,15 +21,15 @@ ALL = ".*"
 
 
 @click.command()
-@click.option("--group", metavar="REGEX", default=ALL, help="Only kinds of run whose whole name matches.")
+@click.option("--group", metavar="REGEX", default=ALL, help="Only groups whose whole name matches.")
 @click.option("--figure", metavar="REGEX", default=ALL, help="Only figures whose whole name matches: peak.allocated, peak\\..*")
-@click.option("--against", type=click.Choice(["textbook"]), help="Errors of the textbook equations beside ours, on the same records.")
-@click.option("--worst", metavar="N", type=click.IntRange(min=0), default=0, help="Also the N largest errors, and why records are not answered.")
+@click.option("--against", type=click.Choice(["textbook"]), help="Also the errors of the textbook equations on the same records.")
+@click.option("--worst", metavar="N", type=click.IntRange(min=0), default=0, help="Also list the N largest errors, and why records are not answered.")
 @as_json
 def command(group: str, figure: str, against: str | None, worst: int, as_json: bool) -> int:
-    """Predicted against measured on the shipped records of real runs, by kind of run and figure.
+    """Compare predictions with the shipped records of measured runs, by group and figure.
 
-    median and p90 are of the size of the error, bias is its mean; "in range" is the share of measured values inside the stated range.
+    median and p90 are of the absolute error, bias is the mean error; "in range" is the share of measured values inside the 90 % interval.
 
     \b
     everybyte truth

@@ -10,20 +10,20 @@ from everybyte.cli.options import as_json
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at; 0.0.0.0 is all of this machine's.")
-@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="The port; 0 is any free one.")
-@click.option("--allow-host", "names", multiple=True, metavar="NAME", help="A further name that the server answers to, such as gpu.example.org; * is any.")
-@click.option("--no-browser", is_flag=True, help="Opens no browser.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 means all addresses of this machine.")
+@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 means any free port.")
+@click.option("--allow-host", "names", multiple=True, metavar="NAME", help="Further host name that the server accepts, such as gpu.example.org; * accepts any.")
+@click.option("--no-browser", is_flag=True, help="Do not open a browser.")
 @as_json
 def command(host: str, port: int, names: tuple[str, ...], no_browser: bool, as_json: bool) -> int:
-    """The web page and its HTTP API, on this machine, until Ctrl-C.
+    """Serve the web page and its HTTP API on this machine until Ctrl-C.
 
     \b
     everybyte ui
     everybyte ui --port 0 --no-browser
     everybyte ui --host 0.0.0.0 --allow-host gpu.example.org
 
-    Jobs that come over HTTP name models of the catalogue or bring their config.json with them; no file of this machine is read for them.
+    Jobs that come over HTTP name a known model or carry their config.json; the server reads no local files for them.
     """  # noqa: D301  # \\b is click's mark for lines that stay as they are
     try:
         from everybyte.web.app import Limits
@@ -36,7 +36,7 @@ def command(host: str, port: int, names: tuple[str, ...], no_browser: bool, as_j
     place = address(host, listening)
 
     def tell() -> None:
-        click.echo(_line(place) if as_json else f"everybyte answers at {place} (Ctrl-C ends it)")
+        click.echo(_line(place) if as_json else f"everybyte is running at {place} (Ctrl-C to stop)")
         if not no_browser:
             _open_browser(place)
 

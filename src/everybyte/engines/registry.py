@@ -37,7 +37,7 @@ def folder_of(job: Job) -> tuple[str, str]:
         section, name, table, path = "serve", job.serve.engine or "transformers", SERVE, "serve.engine"
     folder = table.get(name)
     if folder is None:
-        raise Unsupported(path, f"{name!r} is not answered yet; answered are {', '.join(sorted(table))}")
+        raise Unsupported(path, f"{name!r} is not supported yet; supported: {', '.join(sorted(table))}")
     return section, folder
 
 

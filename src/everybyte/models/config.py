@@ -156,7 +156,7 @@ class Config:
         known = ACTIVATIONS.get(name)
         if known is None:
             key = next((k for k in asked if self.has(k)), asked[0])
-            raise BadInput(f"{self.path}.{key}", f"unknown activation function {name!r}; known are {', '.join(sorted(ACTIVATIONS))}")
+            raise BadInput(f"{self.path}.{key}", f"unknown activation function {name!r}; known: {', '.join(sorted(ACTIVATIONS))}")
         return known
 
 

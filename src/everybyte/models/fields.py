@@ -17,7 +17,7 @@ class Fields:
             raise BadInput(path, f"must be a mapping, not {type(values).__name__}")
         for key in values:
             if key not in known:
-                raise BadInput(f"{path}.{key}", f"is not known here{did_you_mean(str(key), known)}; known are {', '.join(known)}")
+                raise BadInput(f"{path}.{key}", f"is not known here{did_you_mean(str(key), known)}; known: {', '.join(known)}")
         self.values: Mapping[str, Any] = values
         self.path = path
 

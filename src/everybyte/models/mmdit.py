@@ -52,7 +52,7 @@ def _sd3(c: Config) -> Network:
         raise Unsupported(f"{c.path}.caption_projection_dim", f"must be the width of the blocks, {hidden}")
     kind = c.text("qk_norm", default="")
     if kind not in ("", "rms_norm"):
-        raise Unsupported(f"{c.path}.qk_norm", f"{kind!r}: supported are null and rms_norm")
+        raise Unsupported(f"{c.path}.qk_norm", f"{kind!r} is not supported; supported: null and rms_norm")
     attention = JointAttention(heads, head_dim, "t5" if kind else "", rope=False, by_head=True)
     last = JointAttention(heads, head_dim, "t5" if kind else "", rope=False, by_head=True, text_out=False)
     dims, layers = (JOINT_TOKENS, Dim("h", hidden)), c.integer("num_layers", default=18)

@@ -91,6 +91,6 @@ def _kv_heads(inner: Config, heads: int) -> int:
     kind = inner.text("attn_type", default="multihead_attention")
     known = {"multihead_attention": heads, "multiquery_attention": 1, "grouped_query_attention": inner.integer("kv_n_heads", default=heads)}
     if kind not in known:
-        raise BadInput(f"{inner.path}.attn_type", f"unknown type of attention {kind!r}; known are {', '.join(known)}")
+        raise BadInput(f"{inner.path}.attn_type", f"unknown type of attention {kind!r}; known: {', '.join(known)}")
     inner.divides("kv_n_heads", known[kind], heads)
     return known[kind]

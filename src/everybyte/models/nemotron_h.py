@@ -44,7 +44,7 @@ def _pattern(c: Config) -> list[str]:
         key = "layers_block_type" if c.has("layers_block_type") else "layer_types"
         kinds, known = [WORDS.get(word) for word in c.texts(key)], WORDS
     if not kinds or None in kinds:
-        raise BadInput(f"{c.path}.{key}", f"must name the kind of every block; known are {', '.join(known)}")
+        raise BadInput(f"{c.path}.{key}", f"must name the kind of every block; known: {', '.join(known)}")
     return [kind for kind in kinds if kind]
 
 
@@ -67,7 +67,7 @@ def _attention(c: Config) -> Attention:
 def _activation(c: Config) -> str:
     name = c.text("mlp_hidden_act", default="relu2")
     if name not in ACTIVATIONS:
-        raise BadInput(f"{c.path}.mlp_hidden_act", f"unknown activation function {name!r}; known are {', '.join(sorted(ACTIVATIONS))}")
+        raise BadInput(f"{c.path}.mlp_hidden_act", f"unknown activation function {name!r}; known: {', '.join(sorted(ACTIVATIONS))}")
     return ACTIVATIONS[name]
 
 

@@ -43,5 +43,5 @@ def _activation(c: Config) -> str:
         raise Unsupported(f"{c.path}.moe_every_n_layers", "experts in Nomic BERT (v2) are not supported; the dense models (v1, v1.5) are")
     word = c.text("activation_function", default="swiglu")
     if word not in GATES:
-        raise Unsupported(f"{c.path}.activation_function", f"{word!r} is not supported; supported are {', '.join(GATES)}")
+        raise Unsupported(f"{c.path}.activation_function", f"{word!r} is not supported; supported: {', '.join(GATES)}")
     return c.activation("silu", "hidden_act") if c.has("hidden_act") else GATES[word]

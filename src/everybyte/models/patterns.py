@@ -41,7 +41,7 @@ def kinds(c: Config, key: str, count: int, known: Sequence[str], default: Sequen
         raise BadInput(f"{c.path}.{key}", f"must name the kind of every layer: {len(words)} words for {count} layers")
     wrong = next((word for word in words if word not in known), None)
     if wrong is not None:
-        raise BadInput(f"{c.path}.{key}", f"unknown kind of layer {wrong!r}; known are {', '.join(known)}")
+        raise BadInput(f"{c.path}.{key}", f"unknown kind of layer {wrong!r}; known: {', '.join(known)}")
     return words[:count]
 
 

@@ -34,7 +34,7 @@ def image_tower(c: Config, prefix: str, behind: Any) -> Tower:
     maker = makers.get(c.model_type)
     if maker is None:
         asked = c.model_type or "no model_type"
-        raise Unsupported(f"{c.path}.model_type", f"{asked}: image encoders that are supported are {', '.join(makers)}{did_you_mean(asked, makers)}")
+        raise Unsupported(f"{c.path}.model_type", f"{asked} is not a supported image encoder{did_you_mean(asked, makers)}; supported: {', '.join(makers)}")
     return maker(c, prefix, behind)
 
 

@@ -41,7 +41,7 @@ def show_gpus(console: Console, gpus: Sequence[Gpu]) -> None:
         ]
         for gpu in gpus
     ]
-    titles = ("GPU", "usable GiB", "sold as GB", "GB/s", "16-bit TFLOPS", "fp8 TFLOPS", "year", "cc", "link")
+    titles = ("GPU", "usable GiB", "nominal GB", "GB/s", "16-bit TFLOPS", "fp8 TFLOPS", "year", "cc", "link")
     show_table(console, titles, rows, "lrrrrrlll")
 
 
@@ -98,7 +98,7 @@ def show_formula(console: Console, formula: Formula, values: dict[str, int], res
     console.print(columns(letters, "lrl", console.width, indent=2))
     console.print(Text("  source   ", style="dim").append(str(formula.citation), style="not dim"), soft_wrap=True)
     if formula.wrong_when:
-        console.print(Text("  mind     ", style="dim").append(formula.wrong_when, style="not dim yellow"), soft_wrap=True)
+        console.print(Text("  caveats  ", style="dim").append(formula.wrong_when, style="not dim yellow"), soft_wrap=True)
 
 
 def _params(row: ModelRow) -> str:

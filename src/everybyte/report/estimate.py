@@ -76,7 +76,11 @@ def settings_in_short(job: dict[str, Any]) -> Iterator[str]:
             value = train.get(key)
             word = value.get(head) if isinstance(value, dict) else value
             if word:
-                yield f"{key} {word}" if key == "recompute" else str(word) + (f" r={value['rank']}" if isinstance(value, dict) and value.get("rank") else "")
+                yield (
+                    f"{'no' if word == 'none' else word} activation checkpointing"
+                    if key == "recompute"
+                    else str(word) + (f" r={value['rank']}" if isinstance(value, dict) and value.get("rank") else "")
+                )
         if train.get("attention"):
             yield str(train["attention"])
         if train.get("sharding") not in (None, "none"):
@@ -121,22 +125,22 @@ def verdict(answer: Answer, unit: str) -> Text:
 
 
 def capacity_line(answer: Answer) -> Text | None:
-    """`The cache holds 412,408 tokens: 3.1 sequences of 131,072 at once.` None where nothing is served, or the pool is not known."""
+    """`KV cache: 412,408 tokens, max concurrency 3.1x at 131,072 tokens per sequence.` None where nothing is served, or the pool is not known."""
     found, context = answer.figures, (answer.job.get("serve") or {}).get("context")
     tokens, at_once = found.get("kv.tokens"), found.get("kv.concurrency")
     if tokens is None or at_once is None or not context:
         return None
-    text = Text.assemble("The cache holds ", (f"{tokens:,} tokens", "bold"), ": ")
-    text.append(f"{at_once:,.1f} sequences", style="bold").append(f" of {context:,} at once")
+    text = Text.assemble("KV cache: ", (f"{tokens:,} tokens", "bold"), ", max concurrency ")
+    text.append(f"{at_once:,.1f}x", style="bold").append(f" at {context:,} tokens per sequence")
     fast, together = found.get("decode.tokens_per_s"), found.get("decode.batch_tokens_per_s")
     if fast:
-        text.append(f"; one alone gets at most {fast:,} tokens/s" + (f", all together {together:,}" if together else ""))
+        text.append(f". Decoding: at most {fast:,} tokens/s per sequence" + (f", {together:,} in total" if together else ""))
     return text.append(".")
 
 
 def figures(answer: Answer, unit: str, width: int) -> Text:
     """The figures with their ranges and meaning; torch's three stand one below the other and are not added."""
-    rows: list[list[Cell]] = [[Text(word, style="dim") for word in ("figure", unit, "9 runs of 10 lie in" if answer.range else "", "")]]
+    rows: list[list[Cell]] = [[Text(word, style="dim") for word in ("figure", unit, "90 % interval" if answer.range else "", "")]]
     names = [*(name for name in TORCH_FIGURES if name in answer.figures), *(name for name in answer.figures if name not in TORCH_FIGURES)]
     for name in names:
         between = "" if name not in answer.range else " – ".join(figure_text(name, end, unit) for end in answer.range[name])
@@ -154,13 +158,13 @@ def figure_text(name: str, value: float, unit: str) -> str:
 
 def ranks(answer: Answer, unit: str, width: int) -> Text:
     """The kinds of rank, the one that needs most first."""
-    rows: list[list[Cell]] = [[Text(word, style="dim") for word in ("ranks", "GPUs", "allocated", "device", "peak in")]]
+    rows: list[list[Cell]] = [[Text(word, style="dim") for word in ("rank type", "GPUs", "allocated", "device", "peak in")]]
     order = sorted(answer.ranks, key=lambda rank: -max((rank.figures.get(name, 0) for name in TORCH_FIGURES), default=0))
     for rank in order[:MOST_LINES]:
         sizes = (amount(rank.figures[name], unit) if name in rank.figures else "" for name in ("peak.allocated", "peak.device"))
         rows.append([rank.label, str(rank.gpus), *sizes, spoken(rank.peak_phase)])
     if len(order) > MOST_LINES:
-        rows.append([Text(f"and {len(order) - MOST_LINES} more kinds", style="dim")])
+        rows.append([Text(f"and {len(order) - MOST_LINES} more rank types", style="dim")])
     return columns(rows, "lrrrl", width)
 
 

@@ -24,10 +24,10 @@ NARROWEST = 30
 """Columns below which lines are no longer broken to fit."""
 
 BASIS_MEANING: dict[Basis, str] = {
-    "exact": "exact: counted from declared tensors",
+    "exact": "exact: counted from the tensors of the code",
     "formula": "formula: a published or documented rule",
-    "calibrated": "calibrated: learnt from measured runs",
-    "assumed": "assumed: taken for granted",
+    "calibrated": "calibrated: fitted to measured runs",
+    "assumed": "assumed: not stated, the usual value",
 }
 
 
@@ -50,7 +50,7 @@ def show_entries(console: Console, entries: tuple[Entry, ...], rank: RankAnswer)
             total = sum(e.bytes for e in entries if phase in e.phases)
             if not total:
                 continue
-            console.print(Text(f"{len(entries)} rows, in {spoken(phase)} together {show_bytes(total)} ({total:,} bytes)", style="bold"))
+            console.print(Text(f"{len(entries)} rows, {spoken(phase)} total {show_bytes(total)} ({total:,} bytes)", style="bold"))
 
 
 def _entry(entry: Entry, rank: RankAnswer, width: int) -> Text:
@@ -63,8 +63,8 @@ def _entry(entry: Entry, rank: RankAnswer, width: int) -> Text:
     rows.append(["bytes", Text(f"{entry.bytes:,}", style="bold").append(f"  = {show_bytes(entry.bytes)}{_share(entry, rank)}", style="not bold")])
     if entry.low is not None and entry.high is not None:
         rows.append(["range", f"{show_bytes(entry.low)} – {show_bytes(entry.high)}"])
-    rows.append(["lives in", ", ".join(spoken(phase) for phase in entry.phases)])
-    rows.append(["known", BASIS_MEANING[entry.basis]])
+    rows.append(["alive in", ", ".join(spoken(phase) for phase in entry.phases)])
+    rows.append(["basis", BASIS_MEANING[entry.basis]])
     rows.append(["source", entry.source])
     body = Text("\n").join(_wrapped(name if isinstance(name, str) else name.plain, value, width) for name, value in rows)
     return Text("\n").join([title, body])
@@ -89,17 +89,17 @@ def show_ledger(console: Console, answer: Answer, rank: RankAnswer) -> None:
     if len(answer.ranks) > 1:
         others = [other for other in answer.ranks if other is not rank]
         rows: list[list[Cell]] = [[other.label, Text(causes(rank, other), style="dim")] for other in others[:MOST_OTHERS]]
-        console.print(Text("What it holds more than other kinds (--against shows all, --rank another kind's ledger)", style="dim"))
+        console.print(Text("Difference to other rank types (--against shows all rows, --rank another ledger)", style="dim"))
         console.print(columns(rows, "ll", console.width, indent=1))
         if len(others) > MOST_OTHERS:
-            console.print(Text(f" and {len(others) - MOST_OTHERS} more kinds: {', '.join(other.label for other in others[MOST_OTHERS:])}", style="dim"))
+            console.print(Text(f" and {len(others) - MOST_OTHERS} more rank types: {', '.join(other.label for other in others[MOST_OTHERS:])}", style="dim"))
     width = console.width if console.is_terminal else UNCUT
     for block in _blocks(rank, width):
         console.print()
         console.print(block, soft_wrap=True)
     if answer.settings:
         console.print()
-        console.print(Text("Settings and where they come from", style="bold"))
+        console.print(Text("Settings and their origin", style="bold"))
         rows = [[setting.key, shown_value(setting.value), Text(setting.origin, style="dim")] for setting in answer.settings]
         console.print(columns(rows, "lll", width, indent=1), soft_wrap=True)
 

@@ -18,7 +18,7 @@ def find_rank(answer: Answer, label: str | None, option: str = "--rank") -> Rank
     for rank in answer.ranks:
         if rank.label == label:
             return rank
-    raise BadInput(option, f"no kind of rank is called {label!r}; there are {', '.join(rank.label for rank in answer.ranks)}")
+    raise BadInput(option, f"no rank type is called {label!r}; there are {', '.join(rank.label for rank in answer.ranks)}")
 
 
 def find_entries(rank: RankAnswer, name: str) -> tuple[Entry, ...]:

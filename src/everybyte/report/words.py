@@ -11,35 +11,35 @@ CATEGORY_STYLE: dict[Category, str] = {
     "context": "bright_black", "graph_pool": "bright_blue", "fragmentation": "white", "unknown": "red",
 }  # fmt: skip
 
-CATEGORY_LABEL: dict[Category, str] = {"fragmentation": "reserved, not in use", "context": "outside the allocator", "unknown": "not explained"}
+CATEGORY_LABEL: dict[Category, str] = {"fragmentation": "reserved, unused", "context": "outside the allocator", "unknown": "unexplained"}
 """Categories of which a picture says more than their name."""
 
 TORCH_FIGURES = ("peak.allocated", "peak.reserved", "peak.device")
 """What each counts is in `FIGURE_MEANING`; they are never added to one another."""
 
 FIGURE_MEANING: dict[str, str] = {
-    "peak.allocated": "tensors at the highest instant (max_memory_allocated)",
-    "peak.reserved": "torch's caching allocator (max_memory_reserved)",
-    "peak.device": "the whole process, as nvidia-smi shows it",
-    "static.allocated": "tensors between two steps or calls",
+    "peak.allocated": "tensors at the peak (torch max_memory_allocated)",
+    "peak.reserved": "held by torch's caching allocator (max_memory_reserved)",
+    "peak.device": "whole process, as nvidia-smi shows it",
+    "static.allocated": "tensors between two steps (steady state)",
     "weights": "weights on this GPU",
-    "kv.bytes_per_token": "cache of one token",
-    "kv.bytes": "the cache at its full size",
-    "kv.pool": "room for the cache",
-    "kv.tokens": "tokens that the cache holds",
-    "kv.blocks": "pages of the cache",
-    "kv.block_size": "tokens a page",
-    "kv.concurrency": "sequences at full context",
-    "kv.swa_bytes": "sliding-window part of the cache",
-    "state.bytes": "recurrent state",
-    "activation_peak": "activations at the profiled peak",
-    "non_torch": "outside torch",
-    "cuda_graphs": "captured CUDA graphs",
+    "kv.bytes_per_token": "KV cache per token",
+    "kv.bytes": "KV cache, allocated up front",
+    "kv.pool": "memory for the KV cache",
+    "kv.tokens": "tokens that fit in the KV cache",
+    "kv.blocks": "KV cache blocks",
+    "kv.block_size": "tokens per block",
+    "kv.concurrency": "max concurrency at full context",
+    "kv.swa_bytes": "KV cache of sliding-window layers",
+    "state.bytes": "recurrent (SSM) state",
+    "activation_peak": "peak activations of the profiling run",
+    "non_torch": "memory outside torch",
+    "cuda_graphs": "CUDA graphs",
     "compute_buffer": "compute buffer",
     "file_bytes": "size of the weights file",
-    "host.bytes": "host memory a node",
-    "decode.tokens_per_s": "at most, one sequence: weights and cache read once a token",
-    "decode.batch_tokens_per_s": "at most, all sequences together",
+    "host.bytes": "host memory per node",
+    "decode.tokens_per_s": "upper bound per sequence (memory bandwidth)",
+    "decode.batch_tokens_per_s": "upper bound, all sequences together",
 }
 
 COUNTS = frozenset({"kv.tokens", "kv.blocks", "kv.block_size", "kv.concurrency", "decode.tokens_per_s", "decode.batch_tokens_per_s"})

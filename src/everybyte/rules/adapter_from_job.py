@@ -54,7 +54,7 @@ def adapter_of(train: Train, network: Network, framework: str, usual: Adapter, e
         return None
     kind = choices.pick("train.adapter.kind", given.kind, "lora", inferred("an adapter without kind"))
     if kind not in KINDS:
-        raise Unsupported("train.adapter.kind", f"{kind!r} is not answered by {framework} yet; answered are {', '.join(KINDS)}")
+        raise Unsupported("train.adapter.kind", f"{kind!r} is not supported by {framework} yet; supported: {', '.join(KINDS)}")
     if kind in SIZES:
         choices.assume(f"{kind} keeps a copy of its input and its own result in the adapter's type; its parameters are exact")
     listed = given.targets

@@ -105,21 +105,21 @@ def refuse_distributed(train: Train, hardware: Hardware | None, framework: str) 
     """The account of a framework is for one GPU."""
     gpus = (hardware.gpus if hardware else None) or 1
     if gpus > 1:
-        raise Unsupported("hardware.gpus", f"{gpus}: {framework} on several GPUs is not answered yet; one GPU is")
+        raise Unsupported("hardware.gpus", f"{gpus}: {framework} on several GPUs is not supported yet; supported: one GPU")
     if train.sharding not in (None, "none"):
-        raise Unsupported("train.sharding", f"{train.sharding!r}: {framework} on several GPUs is not answered yet; one GPU is")
+        raise Unsupported("train.sharding", f"{train.sharding!r}: {framework} on several GPUs is not supported yet; supported: one GPU")
     mesh = train.mesh
     sizes = {} if mesh is None else {k: getattr(mesh, k) for k in ("dp_replicate", "dp_shard", "tp", "cp", "pp", "ep", "etp", "ulysses")}
     wide = next((k for k, v in sizes.items() if v is not None and v > 1), None)
     if wide is not None:
-        raise Unsupported(f"train.mesh.{wide}", f"{sizes[wide]}: {framework} on several GPUs is not answered yet; one GPU is")
+        raise Unsupported(f"train.mesh.{wide}", f"{sizes[wide]}: {framework} on several GPUs is not supported yet; supported: one GPU")
     refuse_offload(train)
 
 
 def refuse_offload(train: Train) -> None:
     """Weights and states stay on the device."""
     if train.offload is not None and any(v not in (None, "none") for v in (train.offload.optimizer, train.offload.params)):
-        raise Unsupported("train.offload", "offload of parameters and optimizer states is answered with DeepSpeed's ZeRO alone")
+        raise Unsupported("train.offload", "offload of parameters and optimizer states is supported with DeepSpeed ZeRO only")
 
 
 def mind_unused(train: Train, defaults: Defaults, choices: Choices) -> None:
@@ -128,14 +128,14 @@ def mind_unused(train: Train, defaults: Defaults, choices: Choices) -> None:
         choices.warn("train.compile: what torch.compile fuses is not worked out; the eager step is counted, which keeps more")
     unknown = [name for name in train.kernels or () if name not in KERNELS and name not in LOSS_KERNELS]
     if unknown:
-        raise Unsupported("train.kernels", f"{unknown[0]!r} is not answered yet; answered are {', '.join(sorted([*KERNELS, *LOSS_KERNELS]))}")
+        raise Unsupported("train.kernels", f"{unknown[0]!r} is not supported yet; supported: {', '.join(sorted([*KERNELS, *LOSS_KERNELS]))}")
 
 
 def precision_of(train: Train, defaults: Defaults, choices: Choices) -> tuple[DType, DType | None, DType | None, DType | None, DType | None]:
     """(weights, autocast type, master copy, gradients, optimizer states); None where it follows the weights or is not there."""
     word = choices.pick("train.precision", train.precision, defaults.precision, default_of(defaults.framework))
     if word == "fp8":
-        raise Unsupported("train.precision", "fp8 compute is not answered for this framework yet; bf16-mixed is the nearest")
+        raise Unsupported("train.precision", "fp8 compute is not supported for this framework yet; the nearest is bf16-mixed")
     half = FP16 if word.startswith("fp16") else BF16
     weights = FP32 if word == "fp32" or word.endswith("mixed") else half
     compute = half if word.endswith("mixed") else None
@@ -195,7 +195,7 @@ def kernels_of(train: Train, defaults: Defaults, choices: Choices) -> Kernels:
     """The implementations that run."""
     word = choices.pick("train.attention", train.attention, defaults.attention, default_of(defaults.framework))
     if word not in ATTENTION:
-        raise Unsupported("train.attention", f"{word!r} is not answered by {defaults.framework} yet; answered are {', '.join(ATTENTION)}")
+        raise Unsupported("train.attention", f"{word!r} is not supported by {defaults.framework} yet; supported: {', '.join(ATTENTION)}")
     chosen: dict[str, Any] = {"attention": ATTENTION[word], "loss": defaults.loss(train, choices), "experts": experts_of(train, defaults)}
     for name in train.kernels or ():
         chosen.update(KERNELS.get(name, {}))
@@ -259,10 +259,12 @@ def recompute_of(train: Train, defaults: Defaults, choices: Choices) -> Recomput
     offloads = bool(given and given.offload) or bool(train.offload and train.offload.activations not in (None, "none"))
     if policy == "none":
         if offloads:
-            raise Unsupported("train.offload.activations", "without recomputing every kept tensor would move: not answered yet; set train.recompute to full")
+            raise Unsupported(
+                "train.offload.activations", "without recomputing every saved tensor would move; this is not supported yet: set train.recompute to full"
+            )
         return RecomputePlan()
     if policy == "selective":
-        raise Unsupported("train.recompute.policy", f"'selective' is not answered by {defaults.framework} yet; none and full are")
+        raise Unsupported("train.recompute.policy", f"'selective' is not supported by {defaults.framework} yet; supported: none and full")
     reentrant = choices.pick("train.recompute.reentrant", given.reentrant if given else None, defaults.reentrant, default_of(defaults.framework))
     mode: Recompute = "reentrant" if reentrant else "non-reentrant"
     return RecomputePlan(mode, (given.every if given else None) or 1, defaults.in_flight if offloads else None)

@@ -166,7 +166,7 @@ def _head_faults(mesh: Mesh, widths: Widths) -> Iterator[BadInput]:
             yield BadInput(f"{PATH}.ulysses", f"tp {tp} × ulysses {mesh.ulysses} = {over} does not divide the {heads} attention heads")
         if kv_heads % over and over % kv_heads:
             axis = "tp" if kv_heads % tp and tp % kv_heads else "ulysses"
-            yield BadInput(f"{PATH}.{axis}", f"the {kv_heads} heads of keys and values are neither divided nor repeated evenly over {over} ranks")
+            yield BadInput(f"{PATH}.{axis}", f"the {kv_heads} KV heads are neither divided nor replicated evenly over {over} ranks")
     for width in widths.ffn:
         if width % tp:
             yield BadInput(f"{PATH}.tp", f"{tp} does not divide the feed-forward width {width:,}")
@@ -202,4 +202,4 @@ def _stage_faults(mesh: Mesh, layers: int, pipeline: Pipeline | None) -> Iterato
     if mesh.pp > layers and (pipeline is None or pipeline.layers is None):
         yield BadInput(f"{PATH}.pp", f"{mesh.pp} stages cannot share {layers} layers")
     if mesh.pp == 1 and pipeline is not None and (pipeline.virtual or 1) > 1:
-        yield BadInput("train.pipeline.virtual", f"{pipeline.virtual} chunks a rank need train.mesh.pp > 1")
+        yield BadInput("train.pipeline.virtual", f"{pipeline.virtual} chunks per rank need train.mesh.pp > 1")

@@ -141,7 +141,7 @@ def _refusals(part: Part, server: Server, job: Job) -> tuple[str, ...]:
     if part.pool is None or not part.prices.token:
         return ()
     if part.tokens < server.page:
-        return (f"{server.name}: weights of {part.loaded / GiB:,.2f} GiB and one batch leave no room for a page of cache",)
+        return (f"{server.name}: weights of {part.loaded / GiB:,.2f} GiB and one batch leave no room for a block of KV cache",)
     assert job.serve is not None
     if job.serve.context is not None and server.context > part.tokens:
         return (f"the pool holds {part.tokens:,} tokens, fewer than one sequence of serve.context {server.context:,}",)

@@ -78,7 +78,7 @@ def preference_of(train: Train) -> Preference | None:
         return None
     name = str(extra[key]).casefold()
     if name not in ALGORITHMS:
-        raise Unsupported(f"train.extra.{key}", f"{extra[key]!r} is not answered yet; answered are {', '.join(ALGORITHMS)}")
+        raise Unsupported(f"train.extra.{key}", f"{extra[key]!r} is not supported yet; supported: {', '.join(ALGORITHMS)}")
     if train.framework == "llama-factory":
         raise Unsupported(f"train.extra.{key}", "LLaMA-Factory's own trainers score in fp32 over all logits, which is not worked out yet; trl's are")
     stated = versions(train.version)
@@ -89,7 +89,7 @@ def preference_of(train: Train) -> Preference | None:
 def refuse_preference(train: Train, framework: str) -> None:
     """For engines that run supervised training alone."""
     if (found := preference_of(train)) is not None:
-        raise Unsupported("train.extra.rlhf_type", f"{found.name} under {framework} is not answered yet; it is with trl")
+        raise Unsupported("train.extra.rlhf_type", f"{found.name} under {framework} is not supported yet; use trl")
 
 
 def preferred(asked: Preference, job: Job, network: Network, device: Device, recipe: Recipe, framework: str, choices: Choices) -> Account:

@@ -18,7 +18,7 @@ FP8 = Citation("transformers integrations/finegrained_fp8.py FP8Linear: weight a
 GROUPED = Citation("compressed-tensors compressors/quantized_compressors/pack_quantized.py: weight_packed and weight_scale, symmetric")
 EXL3 = Citation("exllamav3 modules/quant/exl3.py LinearEXL3: trellis, suh, svh")
 MLX = Citation("mlx python/mlx/nn/layers/quantized.py QuantizedLinear: weight, scales, biases")
-MEAN = Citation("the mean bits a weight that the job states")
+MEAN = Citation("the average bits per weight that the job states")
 AWQ = Citation("AutoAWQ WQLinear: qweight, qzeros, scales (fp16)")
 
 
@@ -174,5 +174,5 @@ FORMATS: dict[str, PackedForm] = {
 def packed_tensors(packed: Packed, rows: int, cols: int, path: str = "train.quantization.format") -> list[int]:
     """Bytes of each tensor that stands for a packed matrix. Raises Unsupported for an unknown format."""
     if packed.format not in FORMATS:
-        raise Unsupported(path, f"{packed.format!r} is not supported here; supported are {', '.join(sorted(FORMATS))}")
+        raise Unsupported(path, f"{packed.format!r} is not supported here; supported: {', '.join(sorted(FORMATS))}")
     return FORMATS[packed.format].tensors(packed, rows, cols)

@@ -55,7 +55,7 @@ def plan_of(train: Train, pp: int, choices: Choices) -> Plan:
     """The plan of a job with `pp` > 1 stages, its derived settings recorded. Raises BadInput for what the schedule cannot run."""
     given, plan = train.pipeline or Pipeline(), planned(train, pp)
     reasons = {
-        "schedule": "several chunks a rank are interleaved" if plan.schedule == "interleaved" else "the usual schedule of one chunk a rank",
+        "schedule": "several chunks per rank are interleaved" if plan.schedule == "interleaved" else "the usual schedule with one chunk per rank",
         "virtual": "chunks of the layout" if isinstance(given.layers, str) else f"the fewest chunks of {plan.schedule}",
         "microbatches": "as many as train.grad_accum" if train.grad_accum else "as many as stages, the fewest that reach all of them",
     }
@@ -115,7 +115,7 @@ def _faults(plan: Plan) -> Iterator[BadInput]:
     few = f"{PATH}.microbatches"
     if schedule in SINGLE and virtual > 1:
         other = "zb-v" if schedule.startswith("zb") else "dualpipe-v" if schedule == "dualpipe" else "interleaved"
-        yield BadInput(f"{PATH}.virtual", f"{virtual} chunks a rank do not go with {schedule}, which has one; {other} has several")
+        yield BadInput(f"{PATH}.virtual", f"{virtual} chunks per rank do not go with {schedule}, which has one; {other} has several")
     if schedule in FOLDED and virtual != 2:
         yield BadInput(f"{PATH}.virtual", f"must be 2 with {schedule}, not {virtual}: the layers go down the ranks and back")
     if schedule == "dualpipe" and pp % 2:
@@ -125,7 +125,7 @@ def _faults(plan: Plan) -> Iterator[BadInput]:
     if schedule.startswith("dualpipe") and microbatches < 2 * pp:
         yield BadInput(few, f"must be at least 2·pp = {2 * pp} with {schedule}, not {microbatches}")
     if schedule == "interleaved" and virtual < 2:
-        yield BadInput(f"{PATH}.virtual", "must be at least 2 with interleaved; 1f1b has one chunk a rank")
+        yield BadInput(f"{PATH}.virtual", "must be at least 2 with interleaved; 1f1b has one chunk per rank")
 
 
 def _megatron_faults(plan: Plan) -> Iterator[BadInput]:

@@ -89,7 +89,7 @@ def kv_format(serve: Serve, auto: DType, answered: tuple[str, ...], engine: str,
     given = serve.kv_dtype
     word = choices.pick("serve.kv_dtype", given.k if given else None, "auto", default_of(engine))
     if given is not None and given.v not in (None, given.k):
-        raise Unsupported("serve.kv_dtype.v", f"{engine} stores keys and values in the same format")
+        raise Unsupported("serve.kv_dtype.v", f"{engine} stores K and V in the same format")
     if word == "auto":
         return Format(auto)
     kind = KV_TYPES.get(word)

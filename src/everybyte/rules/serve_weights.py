@@ -67,19 +67,19 @@ def packing(asked: Weights) -> Packed:
         bits = int(asked.bits) if asked.bits else 8 if kind in ("fp8", "int8") else 4
         return Packed(kind, group_size=asked.group_size or GROUPS.get(kind, 0), double=bool(asked.double), bits=bits)
     if word in ELSEWHERE:
-        raise Unsupported("serve.weights.format", f"{word!r} is a format of {ELSEWHERE[word]}; answered here are {_answered()}")
+        raise Unsupported("serve.weights.format", f"{word!r} is a format of {ELSEWHERE[word]}; supported here: {_supported()}")
     if is_gguf(word):
-        raise Unsupported("serve.weights.format", f"{word!r} is a format of GGUF files, which llama.cpp and ollama serve; answered here are {_answered()}")
+        raise Unsupported("serve.weights.format", f"{word!r} is a format of GGUF files, which llama.cpp and ollama serve; supported here: {_supported()}")
     stated = asked.bits or BY_MEAN.get(word, 0)
     if not stated:
         raise Unsupported(
-            "serve.weights.format", f"{word!r} has no public layout: state serve.weights: {{format: {word}, bits: ...}}; answered are {_answered()}"
+            "serve.weights.format", f"{word!r} has no public layout: state serve.weights: {{format: {word}, bits: ...}}; supported: {_supported()}"
         )
     mean = Fraction(str(stated)).limit_denominator(1000)
     return Packed("mean", bits=mean.numerator, parts=mean.denominator)
 
 
-def _answered() -> str:
+def _supported() -> str:
     return ", ".join(["bf16", "fp16", "fp32", *sorted({*FORMATS, *RENAMED} - {*ELSEWHERE, "mean"}), *sorted(BY_MEAN)])
 
 

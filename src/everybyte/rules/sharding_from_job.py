@@ -30,7 +30,7 @@ def over_several(train: Train, hardware: Hardware | None, network: Network, reci
     mesh = mesh_of(train, hardware, network, choices, sharding=sharding)
     for axis in ("tp", "pp", "ep", "etp"):
         if (size := getattr(mesh, axis)) > 1:
-            raise Unsupported(f"train.mesh.{axis}", f"{size}: {framework} is answered with data parallel alone; megatron and torchtitan know this axis")
+            raise Unsupported(f"train.mesh.{axis}", f"{size}: {framework} supports data parallelism only; megatron and torchtitan support this axis")
     if sharding not in (*STAGES, *FLAT, *ROWS) and not _steps_on_host(train, mesh):
         refuse_offload(train)
     return replace(_laid_out(train, sharding, mesh, network, _shorter(recipe, mesh), framework, choices), mesh=mesh)
@@ -49,7 +49,7 @@ def _laid_out(train: Train, sharding: str, mesh: Mesh, network: Network, recipe:
         return Spread(recipe, zero, mesh.gpus, host=host_lines(zero, adapted(network, recipe.setup), recipe))
     if sharding in (*FLAT, *ROWS):
         return fully_sharded(train, sharding, mesh, network, recipe, choices)
-    raise Unsupported("train.sharding", f"{sharding!r} is not answered for {framework} yet; none, ddp, {', '.join((*STAGES, *FLAT, *ROWS))} are")
+    raise Unsupported("train.sharding", f"{sharding!r} is not supported for {framework} yet; supported: none, ddp, {', '.join((*STAGES, *FLAT, *ROWS))}")
 
 
 def _steps_on_host(train: Train, mesh: Mesh) -> bool:

@@ -81,7 +81,7 @@ def zero_of(train: Train, mesh: Mesh, network: Network, recipe: Recipe, framewor
 def _refuse(extra: dict[str, Any]) -> None:
     found = next((key for key in REFUSED if extra.get(key)), None)
     if found is not None:
-        raise Unsupported(f"train.extra.{found}", "is not answered yet; without it ZeRO is")
+        raise Unsupported(f"train.extra.{found}", "is not supported yet; leave it out")
 
 
 def _settings(train: Train, stage: Literal[1, 2, 3], mesh: Mesh, network: Network, recipe: Recipe, framework: str, choices: Choices) -> ZeroSettings:

@@ -55,7 +55,7 @@ def ranks_of(text: str | None, world: int, mesh: dict[str, int]) -> tuple[int, .
     for part in text.split(","):
         name = part.strip()
         if name != LAST and not name.isdecimal():
-            raise BadInput("--ranks", f"{name!r} is no number of a rank; 0,3,last names three")
+            raise BadInput("--ranks", f"{name!r} is not a rank number; write for example 0,3,last")
         rank = world - 1 if name == LAST else int(name)
         if rank >= world:
             raise BadInput("--ranks", f"there is no rank {rank} of {world}: they are counted from 0 (--world)")

@@ -101,4 +101,4 @@ def _refused(request: Request[Any, Any, Any], error: HTTPException) -> Response[
 def _failed(request: Request[Any, Any, Any], fault: Exception) -> Response[bytes]:
     """A fault of the server itself: the log has it, the client is told that it happened."""
     log.error("%s %s", request.method, request.scope["path"], exc_info=fault)
-    return response(error_reply(500, "", "", f"a fault of everybyte itself ({type(fault).__name__}); the server's log has the details. Please report it"))
+    return response(error_reply(500, "", "", f"internal error ({type(fault).__name__}); the server's log has the details. Please report it"))

@@ -10,9 +10,9 @@ from concurrent.futures.process import BrokenProcessPool
 from everybyte.web import work
 from everybyte.web.work import Reply, error_reply
 
-BUSY = "the server has as much to do as it takes; ask again in a second"
-ENDS = "the server is ending"
-DIED = "the process that was answering has died; ask again in a second"
+BUSY = "the server is busy; try again in a second"
+ENDS = "the server is shutting down"
+DIED = "the worker process died; try again in a second"
 
 
 class Pool:

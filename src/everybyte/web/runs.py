@@ -55,4 +55,4 @@ def _predict(job: dict[str, Any]) -> Answer:
     except EverybyteError:
         raise
     except Exception as fault:
-        raise EverybyteError(f"a fault of everybyte itself: {type(fault).__name__}") from fault
+        raise EverybyteError(f"internal error: {type(fault).__name__}") from fault

@@ -31,10 +31,10 @@ def listen(host: str, port: int) -> socket.socket:
 
 def _no_socket(host: str, port: int, error: OSError) -> BadInput:
     if error.errno == errno.EADDRINUSE:
-        return BadInput("--port", f"{port} is taken by another program; try --port {port + 1}, or --port 0 for any free one")
+        return BadInput("--port", f"{port} is in use by another program; try --port {port + 1}, or --port 0 for any free one")
     if error.errno == errno.EACCES:
-        return BadInput("--port", f"{port} is for the administrator; try --port 8000, or --port 0 for any free one")
-    return BadInput("--host", f"{host!r} is no address of this machine: {error.strerror}")
+        return BadInput("--port", f"{port} needs administrator rights; try --port 8000, or --port 0 for any free one")
+    return BadInput("--host", f"{host!r} is not an address of this machine: {error.strerror}")
 
 
 def address(host: str, listening: socket.socket) -> str:

@@ -87,7 +87,7 @@ def work(task: str, body: bytes, seconds: float | None = None) -> Reply:
     try:
         return _timed(task, body, _limits["seconds"] if seconds is None else seconds)
     except TimeIsUp:
-        return error_reply(503, "", "", "the time for an answer is up; ask for less, or run everybyte on your own machine, where there is no limit")
+        return error_reply(503, "", "", "time limit reached; ask for less, or run everybyte on your own machine, where there is no limit")
     except MoreNeeded as more:
         return error_reply(400, "", more.path, more.message, more.needs)
     except BadInput as error:
@@ -95,10 +95,10 @@ def work(task: str, body: bytes, seconds: float | None = None) -> Reply:
     except EverybyteError as error:
         return error_reply(503, _name(body), "", str(error))
     except MemoryError:
-        return error_reply(503, "", "", "the answer needs more memory than this server gives to one")
+        return error_reply(503, "", "", "the answer needs more memory than this server allows")
     except Exception as fault:  # noqa: BLE001  # the last line of defence: no request takes a worker down, and nobody sees a traceback
         traceback.print_exception(fault, file=sys.stderr)
-        return error_reply(500, _name(body), "", f"a fault of everybyte itself ({type(fault).__name__}); the server's log has the details. Please report it")
+        return error_reply(500, _name(body), "", f"internal error ({type(fault).__name__}); the server's log has the details. Please report it")
 
 
 def error_reply(status: int, name: str, path: str, message: str, needs: int | None = None) -> Reply:

@@ -27,9 +27,9 @@ def gib(count: float, digits: int = 2) -> str:
 def word(answer: dict[str, Any]) -> str:
     """The verdict in a word."""
     if not answer["hardware"]:
-        return "No card named"
+        return "No GPU selected"
     if not answer["fits"]:
-        return "Does not run" if answer["headroom"] >= 0 else "Does not fit"
+        return "Does not start" if answer["headroom"] >= 0 else "Does not fit"
     high = answer["range"].get("peak.device", [0, 0])[1]
     return "Fits, but it is close" if high > answer["hardware"]["capacity"] else "Fits"
 
@@ -42,7 +42,7 @@ def sentence(answer: dict[str, Any]) -> str:
     if not answer["fits"] and headroom >= 0:
         return str(answer["warnings"][0])
     needs = f"needs {size(hardware['capacity'] - headroom)} of {gib(hardware['capacity'], 1)} on each {hardware['gpu']}"
-    return f"{needs}, {size(headroom)} left" if answer["fits"] else f"{needs}: {size(-headroom)} too much"
+    return f"{needs}, {size(headroom)} left" if answer["fits"] else f"{needs}: {size(-headroom)} over capacity"
 
 
 def worst(answer: dict[str, Any]) -> dict[str, Any]:

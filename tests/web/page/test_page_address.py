@@ -36,7 +36,7 @@ def test_a_link_shows_the_same_to_somebody_else(visitor: Visitor, browser: Brows
     visitor.field("Sequence length, exact value").fill("4096")
     visitor.field("Sequence length, exact value").press("Enter")
     visitor.settle()
-    visitor.page.get_by_label("Kind of rank", exact=True).select_option("pp4")
+    visitor.page.get_by_label("Rank type", exact=True).select_option("pp4")
     visitor.row("layers.31-38").wait_for()
     elsewhere = browser.new_context()
     other = Visitor(elsewhere.new_page(), visitor.base)
@@ -111,7 +111,7 @@ def test_jobs_of_odd_kinds(visitor: Visitor) -> None:
     """A job in the address whose parts are of wrong kinds is refused by the server, the page says so, and its form still works."""
     for name, job in ODD.items():
         visitor.page.goto(f"{visitor.base}/?{name.replace(' ', '')}{fragment({'jobs': [job], 'active': 0})}")
-        visitor.page.get_by_role("alert").get_by_text("This job cannot be answered").wait_for()
+        visitor.page.get_by_role("alert").get_by_text("This job cannot be estimated").wait_for()
         for title in ("All settings", "Job file"):
             visitor.page.get_by_text(title, exact=True).click()
     visitor.page.get_by_role("button", name="LoRA on 24 GB").click()

@@ -79,7 +79,7 @@ def test_rank_picker(visitor: Visitor) -> None:
     """Another kind of rank of a pipeline brings its own rows; the choice stands in the address and back returns to the rank that needs most."""
     visitor.open(jobs.MEGATRON)
     answer = visitor.settle()
-    picker = visitor.page.get_by_label("Kind of rank", exact=True)
+    picker = visitor.page.get_by_label("Rank type", exact=True)
     assert picker.input_value() == shown.worst(answer)["label"] == "pp1"
     assert picker.locator("option").count() == len(answer["ranks"]) == 16
     picker.select_option(HEAD)
@@ -89,7 +89,7 @@ def test_rank_picker(visitor: Visitor) -> None:
     assert _whole_ledger(visitor) == list(_ledger(head))
     visitor.page.go_back()
     visitor.row("layers.7-14").wait_for()
-    assert visitor.page.get_by_label("Kind of rank", exact=True).input_value() == "pp1"
+    assert visitor.page.get_by_label("Rank type", exact=True).input_value() == "pp1"
 
 
 def test_what_a_server_holds(visitor: Visitor) -> None:
@@ -97,7 +97,7 @@ def test_what_a_server_holds(visitor: Visitor) -> None:
     visitor.open(jobs.VLLM)
     figures = visitor.settle()["figures"]
     line = visitor.verdict.locator(".hint").last.inner_text()
-    assert f"holds {figures['kv.tokens']:,} tokens: {figures['kv.concurrency']:,.1f} sequences of 32,768 at once" in line
+    assert f"{figures['kv.tokens']:,} tokens, max concurrency {figures['kv.concurrency']:,.1f}x at 32,768 tokens per sequence" in line
     assert line.endswith(f"at most {figures['decode.tokens_per_s']:,.0f} tokens/s.")
 
 
@@ -125,7 +125,7 @@ def test_serve_is_one_click_from_train(visitor: Visitor) -> None:
     assert (visitor.job["model"], visitor.job["hardware"]) == (jobs.SMALL["model"], jobs.SMALL["hardware"])
     assert "kv.tokens" in answer["figures"]
     assert visitor.field("Engine").input_value() == "vllm"
-    assert visitor.page.locator(".knob:visible label").all_inner_texts() == ["Context", "Sequences at once", "Share of the card"]
+    assert visitor.page.locator(".knob:visible label").all_inner_texts() == ["Context", "Concurrent sequences", "GPU memory utilization"]
 
 
 def test_llama_cpp_with_another_format(visitor: Visitor) -> None:
@@ -148,7 +148,7 @@ def test_defaults_are_named_with_their_origin(visitor: Visitor) -> None:
     origin = next(one["origin"] for one in answer["settings"] if one["key"] == "train.attention")
     setting = visitor.page.locator(".setting:visible", has=visitor.page.locator("label:text-is('attention')"))
     assert setting.locator(".origin").inner_text() == f"{answer['job']['train']['attention']}: {origin}"
-    visitor.page.get_by_text("Where the settings come from").click()
+    visitor.page.get_by_text("Settings and their origin").click()
     rows = visitor.page.locator(".origins tbody tr").evaluate_all(TEXTS)
     assert [row[0] for row in rows] == [one["key"] for one in answer["settings"]]
     assert [row[2] for row in rows] == [one["origin"] for one in answer["settings"]]

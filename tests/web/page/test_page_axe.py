@@ -41,7 +41,7 @@ def _opened(visitor: Visitor) -> None:
     visitor.page.wait_for_function("() => globalThis.katex !== undefined")
     visitor.row("working").click()
     visitor.page.locator(".explanation .katex").first.wait_for()
-    for title in ("All settings", "Job file", "Where the settings come from"):
+    for title in ("All settings", "Job file", "Settings and their origin"):
         visitor.page.get_by_text(title, exact=True).click()
     visitor.field("Model").fill("llama")
     visitor.page.get_by_role("option").first.wait_for()

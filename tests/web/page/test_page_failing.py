@@ -11,9 +11,9 @@ from visitor import Visitor
 if TYPE_CHECKING:
     from playwright.sync_api import Route
 
-FAULT = {"name": "", "error": {"path": "", "message": "a fault of everybyte itself"}}
+FAULT = {"name": "", "error": {"path": "", "message": "internal error"}}
 FAILURES: dict[str, tuple[dict[str, Any], str]] = {
-    "500": ({"status": 500, "json": FAULT}, "a fault of everybyte itself"),
+    "500": ({"status": 500, "json": FAULT}, "internal error"),
     "503": ({"status": 503, "json": {"name": "", "error": {"path": "", "message": "the server has as much to do as it takes"}}}, "as much to do"),
     "a proxy's page": ({"status": 502, "body": "<h1>Bad gateway</h1>", "content_type": "text/html"}, "502"),
     "no JSON": ({"status": 500, "body": "{broken", "content_type": "application/json"}, "500"),
@@ -139,7 +139,7 @@ def test_search_for_models_fails(visitor: Visitor) -> None:
     visitor.settle()
     visitor.page.route("**/api/models*", lambda route: route.abort())
     visitor.field("Model").fill("llama")
-    visitor.page.get_by_text("nothing of that name").or_(visitor.page.get_by_text("cannot be reached")).wait_for()
+    visitor.page.get_by_text("no match").or_(visitor.page.get_by_text("cannot be reached")).wait_for()
     visitor.page.keyboard.press("Escape")
     _change(visitor, 2)
     visitor.settle()

@@ -123,7 +123,7 @@ def test_markup_in_file_names(watched: Visitor) -> None:
 def test_markup_in_the_address(watched: Visitor, job: jobs.Job) -> None:
     """A link made by an enemy shows text and nothing more."""
     watched.open(job, rank=EVIL, knob=EVIL, other=EVIL)
-    watched.page.get_by_role("alert").get_by_text("This job cannot be answered").wait_for()
+    watched.page.get_by_role("alert").get_by_text("This job cannot be estimated").wait_for()
     watched.open({**jobs.SMALL, "name": EVIL}, job, active=1)
     watched.page.get_by_text("onerror").first.wait_for()
 

@@ -67,7 +67,7 @@ def test_what_is_typed_and_left_is_no_model(visitor: Visitor) -> None:
     visitor.open(jobs.SMALL)
     visitor.settle()
     visitor.field("Model").fill("zzz no such model")
-    visitor.page.get_by_text("nothing of that name").wait_for()
+    visitor.page.get_by_text("no match").wait_for()
     visitor.page.keyboard.press("Enter")
     visitor.page.keyboard.press("Tab")
     assert visitor.field("Model").input_value() == jobs.SMALL["model"]
@@ -125,7 +125,7 @@ def test_skip_link(visitor: Visitor) -> None:
     visitor.open(jobs.SMALL)
     visitor.settle()
     visitor.page.keyboard.press("Tab")
-    link = visitor.page.get_by_role("link", name="Skip to the answer")
+    link = visitor.page.get_by_role("link", name="Skip to the result")
     assert link.evaluate("link => link === document.activeElement && link.getBoundingClientRect().left >= 0")
     visitor.page.keyboard.press("Enter")
     assert visitor.page.evaluate("() => document.activeElement.id") == "answer"
@@ -142,7 +142,7 @@ def test_focus_is_always_seen(visitor: Visitor) -> None:
     visitor.drawn()
     visitor.page.get_by_text("Job file", exact=True).click()
     visitor.row("weights").click()
-    visitor.page.get_by_role("link", name="Skip to the answer").focus()
+    visitor.page.get_by_role("link", name="Skip to the result").focus()
     unseen: list[str] = []
     visitor.page.keyboard.press("Tab")
     while visitor.page.evaluate("() => document.activeElement !== document.body"):
@@ -157,7 +157,7 @@ def test_choices_keep_the_focus(visitor: Visitor) -> None:
     """A list or a row that brings another answer keeps the focus although all around it is drawn anew."""
     visitor.open(jobs.MEGATRON)
     visitor.settle()
-    visitor.page.get_by_label("Kind of rank", exact=True).focus()
+    visitor.page.get_by_label("Rank type", exact=True).focus()
     visitor.page.keyboard.press("ArrowUp")
     visitor.row("embed").wait_for()
     assert visitor.page.evaluate("() => document.activeElement.tagName") == "SELECT"

@@ -67,7 +67,7 @@ def test_everything_open_on_a_phone(phone: Visitor) -> None:
     phone.open(jobs.LORA)
     phone.settle()
     phone.drawn()
-    for title in ("All settings", "Job file", "Where the settings come from"):
+    for title in ("All settings", "Job file", "Settings and their origin"):
         phone.page.get_by_text(title, exact=True).click()
     phone.row("working/head/loss").click()
     phone.page.locator(".explanation .katex").first.wait_for()

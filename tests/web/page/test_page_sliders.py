@@ -11,7 +11,7 @@ import shown
 from playwright.sync_api import Locator
 from visitor import Visitor, answer_to, ask
 
-SEARCHED = [(jobs.SMALL, "train.micro_batch", "Micro-batch"), (jobs.VLLM, "serve.context", "Context"), (jobs.VLLM, "serve.sequences", "Sequences at once")]
+SEARCHED = [(jobs.SMALL, "train.micro_batch", "Micro-batch"), (jobs.VLLM, "serve.context", "Context"), (jobs.VLLM, "serve.sequences", "Concurrent sequences")]
 TRACK_END = "knob => Number(/var\\(--good\\) ([\\d.]+)%, transparent/.exec(knob.querySelector('.track').style.backgroundImage)[1])"
 
 
@@ -73,7 +73,7 @@ def test_nothing_fits(searching: Visitor) -> None:
     searching.open(job)
     stop = ask(searching.base, "fit", {"job": job, "grow": "micro_batch"})["stop"]
     knob = searching.knob("Micro-batch")
-    knob.locator(".hint", has_text=f"no value fits: 1 is {shown.size(stop['short_by'])} too much in {stop['phase']}").wait_for()
+    knob.locator(".hint", has_text=f"no value fits: 1 is {shown.size(stop['short_by'])} over capacity in {stop['phase']}").wait_for()
     assert knob.get_by_role("button").count() == 0
     assert "marked" not in (knob.get_attribute("class") or "").split()
 
@@ -141,5 +141,5 @@ def test_slider_of_a_job_beyond_its_end(visitor: Visitor) -> None:
     visitor.open(job)
     answer = answer_to(visitor.base, job)
     visitor.says(shown.word(answer), shown.sentence(answer))
-    assert visitor.field("Sequences at once, exact value").input_value() == "100000"
+    assert visitor.field("Concurrent sequences, exact value").input_value() == "100000"
     assert visitor.job == job

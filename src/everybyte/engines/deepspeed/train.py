@@ -31,7 +31,9 @@ def account(job: Job, network: Network, device: Device) -> Account:
     assert job.train is not None
     choices = Choices()
     if job.train.sharding not in STAGES:
-        raise Unsupported("train.sharding", f"{job.train.sharding or 'none'!r} (ZeRO stage 0) is not answered for DeepSpeed yet; {', '.join(STAGES)} are")
+        raise Unsupported(
+            "train.sharding", f"{job.train.sharding or 'none'!r} (ZeRO stage 0) is not supported for DeepSpeed yet; supported: {', '.join(STAGES)}"
+        )
     recipe = recipe_of(job.train, network, DEFAULTS, choices)
     found = over_several(job.train, job.hardware, network, recipe, DEFAULTS.framework, choices)
     bill = training(network, found.recipe, device.compute_capability, layout=found.layout)

@@ -69,7 +69,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     serve, choices, known = job.serve, Choices(), known_of(job)
     extra = Extra(serve)
     if (mesh_of(job).tp or 1) > 1:
-        raise Unsupported("serve.mesh", "ExLlama over several GPUs is not answered yet; one GPU is")
+        raise Unsupported("serve.mesh", "ExLlama over several GPUs is not supported yet; supported: one GPU")
     context = choices.pick("serve.context", serve.context, network.max_positions or 8192, inferred("the model's maximum"))
     tokens = round_up(extra.count("cache_size") or context * (serve.sequences or 1), PAGE)
     bits = _cache_bits(serve, choices)
@@ -84,7 +84,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
         "weights": known.get("weights", sum(line.bytes for line in weights)), "kv.bytes_per_token": token, "kv.pool": pool, "kv.bytes": tokens * token,
         "kv.tokens": pool // token if token else 0, "kv.concurrency": pool / token / context if token else 0.0, "kv.block_size": PAGE,
     }  # fmt: skip
-    choices.assume("the embedding stays in host memory; all other layers have the same bits a number")
+    choices.assume("the embedding stays in host memory; all other layers have the same bits per weight")
     extra.tell(choices, NAME)
     return Account((Rank(Holding(phases), host=host),), choices, figures=figures)
 
@@ -110,7 +110,7 @@ def _weights(serve: Serve, network: Network, extra: Extra, choices: Choices) -> 
     asked = serve.weights
     word = asked.format if asked is not None and asked.format else "fp16"
     if word not in ("exl3", "exl2", "fp16", "bf16"):
-        raise Unsupported("serve.weights.format", f"{word!r} is not answered for ExLlama; answered are exl3, exl2, fp16")
+        raise Unsupported("serve.weights.format", f"{word!r} is not supported for ExLlama; supported: exl3, exl2, fp16")
     stated = asked.bits if asked is not None and asked.bits else 16
     bits = Fraction(str(stated))
     setup = Setup(weights=FP16, grad=False, trainable=(), kernels=Kernels(loss="logits"))

@@ -67,7 +67,7 @@ def spread_of(job: Job, network: Network, recipe: Recipe, release: Release, choi
     if sharding in ("none", "ddp"):
         return Spread(recipe, Replicated(), mesh.gpus, mesh)
     if sharding not in ("fsdp1", "fsdp2"):
-        raise Unsupported("train.sharding", f"{sharding!r} is not answered for LitGPT; none, ddp, fsdp1 and fsdp2 are")
+        raise Unsupported("train.sharding", f"{sharding!r} is not supported for LitGPT; supported: none, ddp, fsdp1 and fsdp2")
     unsharded = recipe.gradients_live == "always"
     if sharding == "fsdp2":
         return Spread(recipe, RowShards(degree=mesh.shards, unsharded=unsharded), mesh.gpus, mesh)
@@ -80,7 +80,7 @@ def _flat(recipe: Recipe, mesh: Mesh, unsharded: bool) -> Spread:
     """Fabric's no_backward_sync is FSDP's no_sync (lightning/fabric/strategies/fsdp.py _FSDPBackwardSyncControl): whole gradients are accumulated."""
     setup, adapter = recipe.setup, recipe.setup.adapter
     if adapter is not None and adapter.kind != LORA:
-        raise Unsupported("train.adapter.kind", f"{adapter.kind!r} on several GPUs is not answered for LitGPT; {LORA} and full training are")
+        raise Unsupported("train.adapter.kind", f"{adapter.kind!r} on several GPUs is not supported for LitGPT; supported: {LORA} and full training")
     layout = FabricShards(degree=mesh.shards, unsharded=unsharded, adapters_apart=False, stepped=setup.trainable)
     if adapter is not None:
         setup = replace(setup, trainable=("*",), frozen=() if "head" in adapter.targets else ROOT)

@@ -49,10 +49,10 @@ def sizes_of(layer: Any) -> Sizes:
     """The sizes of a block. Raises Unsupported for one that LitGPT's model cannot be."""
     if not isinstance(layer, Block | ParallelBlock):
         kind = type(layer).__name__
-        raise Unsupported(PATH, f"a block of the kind {kind} is not answered for LitGPT yet; decoders like Llama, Gemma, Phi, NeoX and Falcon are")
+        raise Unsupported(PATH, f"a block of the kind {kind} is not supported for LitGPT yet; supported: decoders like Llama, Gemma, Phi, NeoX and Falcon")
     mlp = layer.mlp
     if not isinstance(mlp, GatedMLP | PlainMLP):
-        raise Unsupported(PATH, f"feed-forward layers of the kind {type(mlp).__name__} (mixtures of experts among them) are not answered for LitGPT yet")
+        raise Unsupported(PATH, f"feed-forward layers of the kind {type(mlp).__name__} (mixtures of experts among them) are not supported for LitGPT yet")
     parallel = isinstance(layer, ParallelBlock)
     post = isinstance(layer, Block) and any(layer.post)
     return Sizes(

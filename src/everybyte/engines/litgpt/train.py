@@ -64,10 +64,13 @@ def _refuse(job: Job) -> None:
     train = job.train
     assert train is not None
     if train.compile:
-        raise Unsupported("train.compile", "what compiled LitGPT models keep depends on the fusions of thunder or torch.compile: not answered; eager runs are")
+        raise Unsupported(
+            "train.compile",
+            "what compiled LitGPT models keep depends on the fusions of thunder or torch.compile and is not supported; set train.compile to false",
+        )
     unknown = next((key for key in train.extra or {} if key not in EXTRAS), None)
     if unknown is not None:
-        raise BadInput(f"train.extra.{unknown}", f"is no setting of LitGPT that is answered; known are {', '.join(EXTRAS)}")
+        raise BadInput(f"train.extra.{unknown}", f"is no setting of LitGPT that is supported; known: {', '.join(EXTRAS)}")
 
 
 def _recipe(train: Train, network: Network, release: Release, choices: Choices) -> Recipe:
@@ -104,7 +107,7 @@ def _check_packed(packed: Packed | None, adapter: Adapter | None, *, mixed: bool
     if packed is None:
         return
     if packed.format not in ("nf4", "fp4"):
-        raise Unsupported("train.quantization.format", f"{packed.format!r} is not answered for LitGPT; nf4 and fp4 are")
+        raise Unsupported("train.quantization.format", f"{packed.format!r} is not supported for LitGPT; supported: nf4 and fp4")
     if adapter is None:
         raise BadInput("train.quantization", "packed weights cannot be trained: give an adapter (train.adapter), or leave the quantization out")
     if mixed:
@@ -148,7 +151,7 @@ def _roles(train: Train, choices: Choices, defaults: Defaults) -> tuple[str, ...
     if listed is not None:
         wrong = next((name for name in listed if name not in ROLES), None)
         if wrong is not None:
-            raise BadInput("train.adapter.targets", f"{wrong!r} is not a linear layer of LitGPT; known are {', '.join(ROLES)}")
+            raise BadInput("train.adapter.targets", f"{wrong!r} is not a linear layer of LitGPT; known: {', '.join(ROLES)}")
         return tuple(role for role in switches if role in {ROLES[name] for name in listed})
     chosen = tuple(role for role in switches if (train.extra or {}).get(f"lora_{role}", role in ("query", "value")))
     choices.note("train.adapter.targets", list(chosen), default_of(defaults.framework))

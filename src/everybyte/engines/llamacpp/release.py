@@ -123,7 +123,7 @@ def release_of(serve: Serve, extra: dict[str, Any], choices: Choices) -> Release
     """The build that a job names; without one the build that was read, which is told. Raises Unsupported for an unknown fork."""
     name = extra.get("fork")
     if name not in (None, "llama.cpp", "ik_llama.cpp"):
-        raise Unsupported("serve.extra.fork", f"{name!r} is not answered; answered are llama.cpp and ik_llama.cpp")
+        raise Unsupported("serve.extra.fork", f"{name!r} is not supported; supported: llama.cpp and ik_llama.cpp")
     fork = name == "ik_llama.cpp"
     found = _BUILD.match((serve.version or "").strip()) if serve.engine != "ollama" else None
     if found:
@@ -140,6 +140,6 @@ def _of_same_day(build: int, choices: Choices) -> int:
     for (early, low), (late, high) in itertools.pairwise(MAINLINE_AND_FORK):
         if build <= late:
             own = low + (build - early) * (high - low) // (late - early)
-            choices.assume(f"b{build} is a number of llama.cpp's: ik_llama.cpp b{own} of the same days")
+            choices.assume(f"b{build} is a llama.cpp build number: ik_llama.cpp b{own} of the same days")
             return own
     return MAINLINE_AND_FORK[-1][1]

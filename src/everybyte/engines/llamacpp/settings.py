@@ -109,7 +109,7 @@ def _outputs(serve: Serve, slots: int, release: Release, extra: Extra, choices: 
     if stated is not None or not release.few_outputs or serve.engine == "ollama":
         return stated or 0
     if serve.version is None:
-        choices.assume("logits of every token of a batch are reserved; llama-server since mid-2026 reserves one token's a slot (serve.extra.n_outputs)")
+        choices.assume("logits of every token of a batch are reserved; llama-server since mid-2026 reserves one token per slot (serve.extra.n_outputs)")
         return 0
     drafted = serve.draft.tokens or 0 if serve.draft is not None else 0
     return slots * (1 + drafted)

@@ -243,11 +243,11 @@ def strategy_of(extra: Mapping[str, Any]) -> Strategy:
     """What is divided; all where the job does not say. Raises Unsupported for unknown words, and for states over a further group of ranks."""
     word = extra.get("data-parallel-sharding-strategy", "optim_grads_params")
     if word not in STRATEGIES:
-        raise Unsupported("train.extra.data-parallel-sharding-strategy", f"{word!r} is not known; answered are {', '.join(STRATEGIES)}")
+        raise Unsupported("train.extra.data-parallel-sharding-strategy", f"{word!r} is unknown; supported: {', '.join(STRATEGIES)}")
     if extra.get("outer-dp-sharding-strategy", "no_shard") != "no_shard":
-        raise Unsupported("train.extra.outer-dp-sharding-strategy", "is answered as no_shard alone")
+        raise Unsupported("train.extra.outer-dp-sharding-strategy", "only no_shard is supported")
     if extra.get("fsdp-double-buffer") or extra.get("nccl-ub"):
-        raise Unsupported("train.extra.fsdp-double-buffer", "is not answered yet; leave it out, and buffers are allocated when they are needed")
+        raise Unsupported("train.extra.fsdp-double-buffer", "is not supported yet; leave it out, and buffers are allocated when they are needed")
     return cast("Strategy", word)
 
 

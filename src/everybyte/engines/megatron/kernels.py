@@ -88,7 +88,7 @@ def attention_kernel(train: Train, extra: Mapping[str, Any], capability: str, *,
     if word in STORED:
         return "unfused" if STORED[word] == "unfused" else "flash2"
     if word not in ("te", "auto", "flash3"):
-        raise Unsupported("train.attention", f"{word!r} is not answered by Megatron-LM; te (its own choice), flash2, flash3 and unfused are")
+        raise Unsupported("train.attention", f"{word!r} is not supported by Megatron-LM; supported: te (its own choice), flash2, flash3 and unfused")
     if word == "te" and (major(capability) < 9 or (major(capability) >= 10 and drops and is_deterministic(extra))):
         return "flash2"
     return "cudnn"

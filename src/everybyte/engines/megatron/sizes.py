@@ -160,7 +160,9 @@ def sizes_of(layer: Any, hidden: int) -> Sizes:
     if isinstance(layer, MixerBlock) and not layer.wide:
         return _mixed(layer, hidden)
     if not isinstance(layer, Block) or any(layer.post) or any(layer.after) or layer.scaled:
-        raise Unsupported(PATH, f"its blocks of the kind {type(layer).__name__} are not answered for Megatron-LM yet; those like GPT, Llama and DeepSeek are")
+        raise Unsupported(
+            PATH, f"its blocks of the kind {type(layer).__name__} are not supported for Megatron-LM yet; supported: those like GPT, Llama and DeepSeek"
+        )
     attention = _attention(layer.mixer)
     bias = attention.out_bias if isinstance(attention, Heads) else attention.bias
     return Sizes(hidden, attention, _feed_forward(layer.mlp, bias=bias), layer.norm.kind)
@@ -183,7 +185,7 @@ def _attention(mixer: Any) -> Heads | Latent:
     if isinstance(mixer, MLA):
         return Latent(mixer.heads, mixer.q_rank, mixer.kv_rank, mixer.nope, mixer.rope, mixer.v_dim, mixer.bias)
     if not isinstance(mixer, Attention) or mixer.sinks or mixer.gate or mixer.indexer is not None or mixer.v_dim not in (0, mixer.head_dim):
-        raise Unsupported(PATH, f"attention of the kind {type(mixer).__name__} of this model is not answered for Megatron-LM yet")
+        raise Unsupported(PATH, f"attention of the kind {type(mixer).__name__} of this model is not supported for Megatron-LM yet")
     return Heads(mixer.heads, mixer.kv_heads, mixer.head_dim, mixer.rope, mixer.qkv_bias, mixer.out_bias, bool(mixer.qk_norm))
 
 
@@ -196,7 +198,7 @@ def _feed_forward(mlp: Any, *, bias: bool) -> Dense | Mixture:
         return Mixture(experts.count, experts.top_k, expert, 0 if mlp.shared is None else mlp.shared.ffn)
     if isinstance(mlp, GatedMLP | PlainMLP):
         return Dense(mlp.ffn, mlp.activation, isinstance(mlp, GatedMLP), mlp.bias)
-    raise Unsupported(PATH, f"feed-forward layers of the kind {type(mlp).__name__} are not answered for Megatron-LM yet")
+    raise Unsupported(PATH, f"feed-forward layers of the kind {type(mlp).__name__} are not supported for Megatron-LM yet")
 
 
 def padded(vocab: int, tp: int, divisible_by: int = 128) -> int:

@@ -56,7 +56,7 @@ def style_of(train: Train, extra: Mapping[str, Any], capability: str, found: Ver
 def _word(extra: Mapping[str, Any], key: str, allowed: tuple[str, ...], usual: str) -> str:
     value = extra.get(key, usual)
     if value not in allowed:
-        raise Unsupported(f"train.extra.{key}", f"{value!r} is not answered yet; answered are {', '.join(allowed)}")
+        raise Unsupported(f"train.extra.{key}", f"{value!r} is not supported yet; supported: {', '.join(allowed)}")
     return str(value)
 
 
@@ -90,7 +90,7 @@ def modules_of(train: Train, choices: Choices) -> tuple[str, ...]:
     modules = choices.pick("train.recompute.modules", given.modules, ("core_attn",), default_of("Megatron-LM"))
     wrong = next((name for name in modules if name not in MODULES), None)
     if wrong is not None:
-        raise Unsupported("train.recompute.modules", f"{wrong!r} is not answered yet; answered are {', '.join(MODULES)}")
+        raise Unsupported("train.recompute.modules", f"{wrong!r} is not supported yet; supported: {', '.join(MODULES)}")
     return tuple(sorted(modules))
 
 
@@ -103,9 +103,9 @@ def parked_of(train: Train, extra: Mapping[str, Any]) -> tuple[str, ...]:
     modules = re.findall(r"\w+", words) if isinstance(words, str) else [str(word) for word in words or ()]
     wrong = next((name for name in modules if name not in PARKED), None)
     if where != "cpu" or not extra.get("fine-grained-activation-offloading") or not modules:
-        raise Unsupported("train.offload.activations", "is answered with train.extra.fine-grained-activation-offloading and offload-modules")
+        raise Unsupported("train.offload.activations", "needs train.extra.fine-grained-activation-offloading and offload-modules")
     if wrong is not None:
-        raise Unsupported("train.extra.offload-modules", f"{wrong!r} is not answered; answered are {', '.join(PARKED)}")
+        raise Unsupported("train.extra.offload-modules", f"{wrong!r} is not supported; supported: {', '.join(PARKED)}")
     return tuple(sorted(modules))
 
 

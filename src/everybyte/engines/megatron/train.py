@@ -88,14 +88,17 @@ def _ranks(run: Run, uneven: Run | None, stages: tuple[Stage, ...], mesh: Mesh, 
 def _refuse(train: Train) -> None:
     for key in ("adapter", "quantization", "freeze"):
         if getattr(train, key) is not None:
-            raise Unsupported(f"train.{key}", f"is not answered for {train.framework} yet; full training is")
+            raise Unsupported(f"train.{key}", f"is not supported for {train.framework} yet; supported: full training")
     if train.sharding not in (None, *SHARDINGS):
-        raise Unsupported("train.sharding", f"{train.sharding!r} is not answered for {train.framework} yet; ddp, distributed-optimizer and megatron-fsdp are")
+        raise Unsupported(
+            "train.sharding", f"{train.sharding!r} is not supported for {train.framework} yet; supported: ddp, distributed-optimizer and megatron-fsdp"
+        )
     if train.offload is not None and train.offload.params not in (None, "none"):
-        raise Unsupported("train.offload.params", f"is not answered for {train.framework} yet; offload.optimizer: cpu is")
+        raise Unsupported("train.offload.params", f"is not supported for {train.framework} yet; supported: offload.optimizer: cpu")
     if train.loss is not None and train.loss.kind not in (None, "standard", "vocab-parallel"):
         raise Unsupported(
-            "train.loss.kind", f"{train.loss.kind!r} is not answered for {train.framework}; vocab-parallel is, fused by train.extra.cross-entropy-loss-fusion"
+            "train.loss.kind",
+            f"{train.loss.kind!r} is not supported for {train.framework}; supported: vocab-parallel, fused by train.extra.cross-entropy-loss-fusion",
         )
 
 
@@ -107,7 +110,7 @@ def _on_host(train: Train, extra: Mapping[str, Any], *, answered: bool) -> bool:
         return False
     fraction = asked.fraction if asked is not None and asked.fraction is not None else extra.get("optimizer-offload-fraction", 1)
     if where not in (None, "none", "cpu") or fraction != 1 or not answered:
-        raise Unsupported("train.offload.optimizer", "is answered as cpu with all parameters (fraction 1), without Megatron-FSDP")
+        raise Unsupported("train.offload.optimizer", "supported: cpu with fraction 1, without Megatron-FSDP")
     return True
 
 
@@ -192,7 +195,7 @@ def _layout(train: Train, extra: Mapping[str, Any], network: Network, mesh: Mesh
     moment = FP32 if stated in (None, "none") else dtype(str(stated), "train.dtypes.optimizer")
     muon = asked.name == "muon"
     if asked.name not in (None, "adam", "adamw", "muon"):
-        raise Unsupported("train.optimizer.name", f"{asked.name!r} is not answered for Megatron-LM; adamw and muon are")
+        raise Unsupported("train.optimizer.name", f"{asked.name!r} is not supported for Megatron-LM; supported: adamw and muon")
     master = 0 if recipe.setup.weights == FP32 else 4
     n = recipe.batch.b * recipe.batch.s // (mesh.tp if mesh.sp else 1)
     is_fsdp = train.sharding == "megatron-fsdp" or bool(extra.get("use-megatron-fsdp"))

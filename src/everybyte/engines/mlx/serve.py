@@ -91,7 +91,7 @@ def _setup(serve: Serve, network: Network, choices: Choices) -> Setup:
     digits = word.removeprefix("int").removeprefix("q").partition("_")[0]
     bits = int(asked.bits) if asked is not None and asked.bits else int(digits) if digits.isdigit() else 4
     if word not in CHECKPOINT and not digits.isdigit():
-        raise Unsupported("serve.weights.format", f"{word!r} is not answered for mlx; answered are bf16, fp16, int4, int8 and the like, awq, gptq")
+        raise Unsupported("serve.weights.format", f"{word!r} is not supported for mlx; supported: bf16, fp16, int4, int8 and the like, awq, gptq")
     group = (asked.group_size if asked else None) or (128 if word in CHECKPOINT else 64)
     skip = ("lm_head", "embed_out", "*vision*", "*visual.*") if word in CHECKPOINT else ("*vision*", "*visual.*")
     if word not in CHECKPOINT:

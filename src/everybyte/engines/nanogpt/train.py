@@ -44,6 +44,8 @@ def _refuse(train: Train) -> None:
         if getattr(train, key):
             raise Unsupported(f"train.{key}", "is not in nanoGPT: it trains all weights with one cross entropy")
     if train.compile:
-        raise Unsupported("train.compile", "what torch.compile keeps of nanoGPT's blocks depends on its fusions: not answered; compile false is")
+        raise Unsupported(
+            "train.compile", "what torch.compile keeps of nanoGPT's blocks depends on its fusions and is not supported; set train.compile to false"
+        )
     if train.recompute is not None and train.recompute.policy not in (None, "none"):
         raise Unsupported("train.recompute", "nanoGPT has no recomputation")

@@ -49,7 +49,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     train, choices = job.train, Choices()
     unknown = next((key for key in train.extra or {} if key not in EXTRAS), None)
     if unknown is not None:
-        raise BadInput(f"train.extra.{unknown}", f"is no setting of prime-rl that is answered; known are {', '.join(EXTRAS)}")
+        raise BadInput(f"train.extra.{unknown}", f"is no setting of prime-rl that is supported; known: {', '.join(EXTRAS)}")
     mesh = mesh_of(train, job.hardware, network, choices, sharding="fsdp2")
     defaults = Defaults(
         NAME, precision="bf16-mixed", attention="flash2", loss=loss, compiles=True, adapter=replace(LORA, kind="lora"), kernels=Kernels(),

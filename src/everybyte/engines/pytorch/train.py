@@ -24,7 +24,9 @@ def loss(train: Train, choices: Choices) -> str:
     """The loop holds the model's output while backward runs, logits included, unless train.extra.keeps_outputs is false."""
     kind = train.loss.kind if train.loss else None
     if kind not in (None, "standard", "fused-linear"):
-        raise Unsupported("train.loss.kind", f"{kind!r} is not answered for a plain loop, which may write it in many ways; standard and fused-linear are")
+        raise Unsupported(
+            "train.loss.kind", f"{kind!r} is not supported for a plain loop, which may write it in many ways; supported: standard and fused-linear"
+        )
     if kind == "fused-linear":
         return "fused-linear"
     if "cut-cross-entropy" in (train.kernels or ()):
@@ -45,7 +47,7 @@ EXTRAS = {
     "padded": "batches have padding, so that SDPA gets a mask",
     "empty_cache": "the loop calls torch.cuda.empty_cache() between steps",
     "keeps_outputs": "the model's output, logits included, is held while backward runs",
-    "use_cache": "config.use_cache stays on, as transformers has it, so that forward fills a cache of keys and values",
+    "use_cache": "config.use_cache stays on, as transformers has it, so that forward fills a KV cache",
 }
 """Keys of train.extra that say more about the loop."""
 
@@ -70,12 +72,12 @@ def with_cache(train: Train, network: Network, recipe: Recipe, choices: Choices)
     if not caches or recipe.recompute.mode != "none":
         return recipe
     if not says(train, "use_cache"):
-        choices.assume("the model's cache of keys and values is off; a loop that leaves config.use_cache on says so with train.extra.use_cache")
+        choices.assume("the model's KV cache is off; a loop that leaves config.use_cache on says so with train.extra.use_cache")
         return recipe
     if not caches <= JOINED:
-        raise Unsupported("train.extra.use_cache", f"{network.family} caches more than keys and values, whose copies are not answered; false is")
+        raise Unsupported("train.extra.use_cache", f"{network.family} caches more than keys and values, whose copies are not supported; supported: false")
     if versions(train.version).get("transformers", JOINS) < JOINS:
-        raise Unsupported("train.extra.use_cache", "is answered from transformers 4.56 on, whose cache copies what it is given; false is for all")
+        raise Unsupported("train.extra.use_cache", "needs transformers 4.56 or later, whose cache copies its input; false works with all")
     life: Literal["forward", "backward"] = "backward" if says(train, "keeps_outputs", default=True) else "forward"
     return replace(recipe, setup=replace(recipe.setup, kernels=replace(recipe.setup.kernels, past=life)))
 
@@ -92,7 +94,9 @@ def _refuse_pipelines(train: Train) -> None:
     """A pipeline's script has more on the device than the model that it trains: text encoders, an autoencoder."""
     library = (train.extra or {}).get("library", "transformers")
     if library not in ("transformers", "timm"):
-        raise Unsupported("train.extra.library", f"{library!r}: the other models of its pipelines are not in the job and not answered; one model in a loop is")
+        raise Unsupported(
+            "train.extra.library", f"{library!r}: the other models of its pipelines are not in the job and not supported; supported: one model in a loop"
+        )
 
 
 def account(job: Job, network: Network, device: Device) -> Account:

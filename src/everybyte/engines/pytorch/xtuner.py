@@ -32,7 +32,7 @@ def loss(train: Train, choices: Choices) -> str:
     (train/trainer.py from_config)."""
     kind = choices.pick("train.loss.kind", train.loss.kind if train.loss else None, "fused-linear", default_of(NAME))
     if kind not in ("fused-linear", "standard"):
-        raise Unsupported("train.loss.kind", f"{kind!r} is not answered for xtuner; fused-linear and standard are")
+        raise Unsupported("train.loss.kind", f"{kind!r} is not supported for xtuner; supported: fused-linear and standard")
     return "fused-linear" if kind == "fused-linear" else "hf"
 
 
@@ -50,7 +50,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     train, choices = job.train, Choices()
     unknown = next((key for key in train.extra or {} if key not in EXTRAS), None)
     if unknown is not None:
-        raise BadInput(f"train.extra.{unknown}", f"is no setting of xtuner that is answered; known are {', '.join(EXTRAS)}")
+        raise BadInput(f"train.extra.{unknown}", f"is no setting of xtuner that is supported; known: {', '.join(EXTRAS)}")
     mesh = mesh_of(train, job.hardware, network, choices, sharding="fsdp2")
     recipe = recipe_of(train, network, DEFAULTS, choices)
     recipe = replace(recipe, setup=replace(recipe.setup, weights=BF16, compute=None), stream=BF16)

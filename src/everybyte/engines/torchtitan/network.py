@@ -66,12 +66,12 @@ def rendition(network: Network, form: Form) -> Network:
 def _block(layer: Any, form: Form, norm: Norm) -> TitanBlock:
     """A block of torchtitan with the sizes of another."""
     if not isinstance(layer, Block) or not isinstance(layer.mixer, Attention) or not isinstance(layer.mlp, GatedMLP | MoE) or layer.norm.kind != "rms":
-        raise Unsupported(PATH, "torchtitan is answered for decoders like Llama 3, Qwen3 and Llama 4; this model has other blocks")
+        raise Unsupported(PATH, "torchtitan is supported for decoders like Llama 3, Qwen3 and Llama 4; this model has other blocks")
     mixer, t = layer.mixer, form.group.size
     if mixer.sinks or mixer.gate or mixer.fused_qkv or mixer.v_dim not in (0, mixer.head_dim):
-        raise Unsupported(PATH, "torchtitan is answered for plain attention; this model's has sinks, gates or joined projections")
+        raise Unsupported(PATH, "torchtitan is supported for plain attention; this model's has sinks, gates or joined projections")
     _divides(t, mixer.heads, "query heads")
-    _divides(t, mixer.kv_heads, "heads of keys and values")
+    _divides(t, mixer.kv_heads, "KV heads")
     attention = Attention(
         mixer.hidden, mixer.heads // t, mixer.kv_heads // t, mixer.head_dim, qkv_bias=mixer.qkv_bias, qk_norm=mixer.qk_norm, qk_norm_style=norm.style,
         complex_rope=not form.compiled, names=NAMES, fused_qkv="qkv_linear.wqkv" if form.release.fuses_qkv else "", fused_split=True, split_copies=True,
@@ -102,7 +102,7 @@ def _mixture(mlp: MoE, form: Form) -> TokenChoice:
     """MoE of torchtitan: whole experts on each rank of an expert-parallel group, every rank's tokens in equal parts."""
     experts, router = mlp.experts, mlp.router
     if form.group.size > 1:
-        raise Unsupported("train.mesh.tp", "mixtures of experts under tensor parallelism are not answered for torchtitan yet; expert parallelism is")
+        raise Unsupported("train.mesh.tp", "mixtures of experts under tensor parallelism are not supported for torchtitan yet; supported: expert parallelism")
     if experts.count % form.expert_parallel:
         raise BadInput("train.mesh.ep", f"{form.expert_parallel} does not divide the model's {experts.count} experts")
     first = router.score == "sigmoid" or experts.top_k == 1

@@ -79,13 +79,15 @@ def _check(train: Train) -> None:
         raise BadInput(f"train.extra.{unknown}", f"is no setting of torchtitan; its sections are {', '.join(SECTIONS)}")
     for key in ("adapter", "quantization", "freeze", "buckets", "kernels"):
         if getattr(train, key) is not None:
-            raise Unsupported(f"train.{key}", "is not answered for torchtitan, which is answered for training all of a model with its own modules")
+            raise Unsupported(f"train.{key}", "is not supported for torchtitan; supported: full training with its own modules")
     if train.precision not in (None, *PRECISIONS):
-        raise Unsupported("train.precision", f"{train.precision!r} is not answered for torchtitan; {', '.join(PRECISIONS)} are")
+        raise Unsupported("train.precision", f"{train.precision!r} is not supported for torchtitan; supported: {', '.join(PRECISIONS)}")
     if train.attention not in (None, "sdpa", "flex", "flash2", "flash3"):
-        raise Unsupported("train.attention", f"{train.attention!r} is not answered for torchtitan; sdpa and flex are")
+        raise Unsupported("train.attention", f"{train.attention!r} is not supported for torchtitan; supported: sdpa and flex")
     if "activation_checkpoint.memory_budget" in (train.extra or {}):
-        raise Unsupported("train.extra.activation_checkpoint.memory_budget", "what the compiler keeps under a budget is not answered; selective and full are")
+        raise Unsupported(
+            "train.extra.activation_checkpoint.memory_budget", "what the compiler keeps under a budget is not supported; supported: selective and full"
+        )
 
 
 def _shares(train: Train, network: Network, mesh: Mesh, release: Release, choices: Choices) -> Iterator[tuple[Share, bool]]:
@@ -106,7 +108,7 @@ def _layout(train: Train, network: Network, mesh: Mesh, release: Release, choice
     usual: Sharding = "fsdp2-no-reshard" if mesh.pp > 1 else "fsdp2"
     sharding = choices.pick("train.sharding", train.sharding, usual, default_of(release.name))
     if sharding not in ("fsdp2", "fsdp2-no-reshard", "hsdp"):
-        raise Unsupported("train.sharding", f"{sharding!r} is not answered for torchtitan; fsdp2, fsdp2-no-reshard and hsdp are")
+        raise Unsupported("train.sharding", f"{sharding!r} is not supported for torchtitan; supported: fsdp2, fsdp2-no-reshard and hsdp")
     apart = release.separate_ends and not network.tied
     return StageShards(
         degree=mesh.shards, stored=BF16 if train.precision == "bf16" else FP32, reduce=FP32, units=Units(("embed", "head") if apart else ()),

@@ -38,5 +38,5 @@ def with_units(found: Spread, train: Train, network: Network, choices: Choices) 
     asked = choices.pick("train.extra.custom_sharded_layers", (train.extra or {}).get("custom_sharded_layers"), usual, default_of("torchtune's configs"))
     wrong = next((name for name in asked if name not in PIECES), None)
     if wrong is not None:
-        raise BadInput("train.extra.custom_sharded_layers", f"{wrong!r} is not answered; known are {', '.join(PIECES)}")
+        raise BadInput("train.extra.custom_sharded_layers", f"{wrong!r} is not supported; known: {', '.join(PIECES)}")
     return replace(found, layout=replace(found.layout, units=Units(tuple(PIECES[name] for name in asked))))

@@ -73,9 +73,9 @@ def refuse_unknown(serve: Serve, extra: dict[str, Any]) -> None:
     """Settings of other engines, and libraries that are not transformers."""
     mesh = serve.mesh
     if mesh is not None and any((v or 1) > 1 for v in (mesh.tp, mesh.pp, mesh.ep, mesh.dp, mesh.cp)):
-        raise Unsupported("serve.mesh", "inference over several GPUs is not answered yet; one GPU is")
+        raise Unsupported("serve.mesh", "inference over several GPUs is not supported yet; supported: one GPU")
     if extra.get("library", NAME) != NAME:
-        raise Unsupported("serve.extra.library", f"{extra['library']!r} pipelines are not answered yet; single transformers models are")
+        raise Unsupported("serve.extra.library", f"{extra['library']!r} pipelines are not supported yet; supported: single transformers models")
 
 
 def weights_of(serve: Serve, network: Network, stored: Checkpoint | None, choices: Choices) -> tuple[DType, Packed | None]:
@@ -115,7 +115,7 @@ def format_of(serve: Serve, weights: DType, choices: Choices) -> Format:
     given = serve.kv_dtype
     word = choices.pick("serve.kv_dtype", given.k if given else None, "auto", default_of(NAME))
     if given is not None and given.v not in (None, given.k):
-        raise Unsupported("serve.kv_dtype.v", "transformers stores keys and values in the same format")
+        raise Unsupported("serve.kv_dtype.v", "transformers stores K and V in the same format")
     if word == "auto":
         return Format(weights if weights.bits <= 32 else DTYPES["bf16"])
     if word in ("bf16", "fp16", "fp32"):

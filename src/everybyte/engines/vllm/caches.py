@@ -58,7 +58,7 @@ def kv_bytes(s: Settings, numbers: int, heads: int) -> int:
     if kind == "nvfp4":  # half a byte a number, a scale in fp8 for 16 of them
         return numbers // 2 + numbers // 16
     if kind not in BYTES:
-        raise Unsupported("serve.kv_dtype", f"{kind!r} is not answered for vLLM; answered are auto, nvfp4, {', '.join([*BYTES, *PER_HEAD])}")
+        raise Unsupported("serve.kv_dtype", f"{kind!r} is not supported for vLLM; supported: auto, nvfp4, {', '.join([*BYTES, *PER_HEAD])}")
     return numbers * BYTES[kind]
 
 
@@ -160,7 +160,7 @@ def _short(word: str) -> str:
     words = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
     name = words.get(word, word)
     if name not in DTYPES:
-        raise Unsupported("serve.extra.mamba_ssm_cache_dtype", f"{word!r} is not known; known are {', '.join(words)}")
+        raise Unsupported("serve.extra.mamba_ssm_cache_dtype", f"{word!r} is unknown; supported: {', '.join(words)}")
     return name
 
 

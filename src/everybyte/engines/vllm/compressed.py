@@ -23,7 +23,7 @@ SCALED = 128
 def specs(caches: list[Cache], block: int, kv_dtype: str) -> Iterator[Spec]:
     """The caches of one layer."""
     if kv_dtype not in ("auto", "fp8", "fp8_e4m3", "fp8_ds_mla"):
-        raise Unsupported("serve.kv_dtype", f"{kv_dtype!r} is not answered for compressed attention; auto and fp8 (fp8_ds_mla) are")
+        raise Unsupported("serve.kv_dtype", f"{kv_dtype!r} is not supported for compressed attention; supported: auto and fp8 (fp8_ds_mla)")
     window = next(cache.window for cache in caches if cache.window)
     yield _spec("window", WINDOW_BLOCK, ROW, window, "v4 window")
     for cache in caches:

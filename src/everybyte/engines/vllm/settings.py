@@ -100,7 +100,7 @@ def settings_of(job: Job, network: Network, device: Device, weights: DType, choi
     fraction = choices.pick("serve.memory_fraction", serve.memory_fraction, 0.92 if release.since(0, 20) else 0.9, origin)
     kv = serve.kv_dtype
     if kv is not None and kv.v not in (None, kv.k):
-        raise Unsupported("serve.kv_dtype.v", "vLLM stores keys and values in the same format")
+        raise Unsupported("serve.kv_dtype.v", "vLLM stores K and V in the same format")
     graphs = serve.cuda_graphs
     eager = graphs is False or bool(extra.get("enforce_eager"))
     draft = serve.draft

@@ -71,7 +71,7 @@ def _bar(data: list[Row], labels: dict[Category, str], end: int, theme: Theme) -
             "y": {"value": LABEL_ROOM},
             "y2": {"value": LABEL_ROOM + HEIGHT},
             "color": colours(labels, theme, columns=3, room=190),
-            "tooltip": tooltip(("place", "what"), ("size", "bytes"), ("share", "of what is needed")),
+            "tooltip": tooltip(("place", "category"), ("size", "bytes"), ("share", "of total")),
         },
     }
 
@@ -123,7 +123,7 @@ def _limit(needed: int, capacity: int, end: int, theme: Theme) -> list[Spec]:
 
 def _overrun(needed: int, capacity: int, end: int, theme: Theme) -> list[Spec]:
     over = needed - capacity
-    data = {"values": [{"from": gib(capacity), "to": gib(needed), "words": f"{short_size(over)} too much"}]}
+    data = {"values": [{"from": gib(capacity), "to": gib(needed), "words": f"{short_size(over)} over capacity"}]}
     frame = {
         "data": data,
         "mark": {"type": "rect", "fill": None, "stroke": BAD.on(theme), "strokeWidth": 3, "strokeDash": [5, 3]},

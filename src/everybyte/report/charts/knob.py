@@ -111,7 +111,7 @@ def _columns(data: list[Row], found: list[Category], ceiling: int, x: Spec, them
             "y2": {"field": "to"},
             "color": colours(plain_labels(found), theme),
             "opacity": {"condition": {"test": "datum.fits || datum.verdict == ''", "value": 1}, "value": 0.45},
-            "tooltip": tooltip(("value", "value"), ("category", "what"), ("size", "bytes"), ("whole", "all together"), ("verdict", "verdict")),
+            "tooltip": tooltip(("value", "value"), ("category", "category"), ("size", "bytes"), ("whole", "total"), ("verdict", "verdict")),
         },
     }  # fmt: skip
 
@@ -158,12 +158,12 @@ def _title(sweep: Sweep) -> str:
     if sweep.capacity is None:
         return f"Memory against {key}"
     if sweep.unlimited:
-        return f"Memory against {key}: every value that was tried fits"
+        return f"Memory against {key}: every value tried fits"
     return f"Memory against {key}: " + ("no value fits" if sweep.last is None else f"the largest that fits is {sweep.last:,}")
 
 
 def _subtitle(sweep: Sweep) -> str:
-    now = f" · the job says {sweep.current:,}" if sweep.current is not None else ""
+    now = f" · current value {sweep.current:,}" if sweep.current is not None else ""
     refused = " · × refused" if any(point.refused for point in sweep.points) else ""
     paler = " · paler columns do not fit" if any(not p.fits and p.needed is not None for p in sweep.points) and sweep.capacity else ""
     return f"{sweep.name}{now}{paler}{refused}"
@@ -172,7 +172,7 @@ def _subtitle(sweep: Sweep) -> str:
 def _description(sweep: Sweep) -> str:
     answered = [point for point in sweep.points if point.needed is not None]
     low, high = answered[0], answered[-1]
-    against = f" against {short_size(sweep.capacity)} of the card" if sweep.capacity else ""
+    against = f" against {short_size(sweep.capacity)} of the GPU" if sweep.capacity else ""
     return (
         f"Memory as {sweep.key} grows{against}: {low.value:,} needs {short_size(low.needed or 0)}, {high.value:,} needs {short_size(high.needed or 0)}. "
         f"{_title(sweep)}."

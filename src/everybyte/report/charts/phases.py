@@ -57,7 +57,7 @@ def phases_of(rank: RankAnswer, facts: Sequence[str] = (), capacity: int | None 
     return picture(
         {"width": WIDTH, "height": HEIGHT, "layer": layers, "resolve": APART},
         title=f"Phase by phase: the peak is {peak['short']} in {spoken(rank.peak_phase)}",
-        subtitle=" · ".join([*facts, "what lives at the highest instant of each phase"]),
+        subtitle=" · ".join([*facts, "memory at the peak of each phase"]),
         description=_description(rank, facts),
         theme=theme,
     )
@@ -109,7 +109,7 @@ def _stacks(data: list[Row], found: list[Category], top: int, x: Spec, theme: Th
             },
             "y2": {"field": "to"},
             "color": colours(plain_labels(found), theme),
-            "tooltip": tooltip(("phase", "phase"), ("category", "what"), ("size", "bytes")),
+            "tooltip": tooltip(("phase", "phase"), ("category", "category"), ("size", "bytes")),
         },
     }  # fmt: skip
 
@@ -128,7 +128,7 @@ def _labels(totals: list[Row], x: Spec, theme: Theme) -> list[Spec]:
             "y": height,
             "text": {"field": "short"},
             "color": {"condition": {"test": "datum.peak", "value": TEXT.on(theme)}, "value": FAINT_TEXT.on(theme)},
-            "tooltip": tooltip(("phase", "phase"), ("short", "whole stack"), ("allocated", "allocated")),
+            "tooltip": tooltip(("phase", "phase"), ("short", "total"), ("allocated", "allocated")),
         },
     }
     peaks = {"data": {"values": [row for row in totals if row["peak"]]}, "encoding": {"x": bare, "y": height}}

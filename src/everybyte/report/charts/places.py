@@ -61,7 +61,7 @@ def places(answer: Answer, rank: RankAnswer | None = None, theme: Theme = "light
     }
     return picture(
         {"width": WIDTH, "height": HEIGHT, "layer": [rectangles, _labels(data)]},
-        title=f"Where the {short_size(total)} at the peak are",
+        title=f"Peak memory by module: {short_size(total)}",
         subtitle=_subtitle(answer, rank),
         description=_description(answer, rank, found),
         theme=theme,

@@ -77,7 +77,7 @@ def _bars(data: list[Row], found: list[Category], end: int, y: Spec, theme: Them
             "x": {"field": "from", "type": "quantitative", "scale": {"domain": [0, 1.01 * end / GiB], "nice": False}, "axis": size_axis()},
             "x2": {"field": "to"},
             "color": colours(plain_labels(found), theme),
-            "tooltip": tooltip(("rank", "ranks"), ("category", "what"), ("size", "bytes"), ("phase", "peak in")),
+            "tooltip": tooltip(("rank", "rank type"), ("category", "category"), ("size", "bytes"), ("phase", "peak in")),
         },
     }
 
@@ -103,11 +103,11 @@ def _subtitle(answer: Answer, shown: int) -> str:
     facts = [answer.name or answer.model.name]
     if answer.hardware:
         facts.append(f"each {answer.hardware.gpu}")
-    facts.append("each kind of rank × its GPUs, at its own peak" if shown == len(answer.ranks) else f"the {shown} largest of {len(answer.ranks)} kinds of rank")
+    facts.append("rank type × number of GPUs, each at its own peak" if shown == len(answer.ranks) else f"the {shown} largest of {len(answer.ranks)} rank types")
     return " · ".join(facts)
 
 
 def _description(answer: Answer, shown: list[RankAnswer]) -> str:
     sizes = ", ".join(f"{rank.label} {short_size(rank_needs(answer, rank))}" for rank in shown)
-    against = f" against {short_size(answer.hardware.capacity)} of the card" if answer.hardware else ""
-    return f"Memory of each kind of rank at its peak{against}: {sizes}."
+    against = f" against {short_size(answer.hardware.capacity)} of the GPU" if answer.hardware else ""
+    return f"Peak memory of each rank type{against}: {sizes}."

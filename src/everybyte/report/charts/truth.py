@@ -96,7 +96,7 @@ def _title(errors: list[float], figure: str | None) -> str:
     name = figure or "All sizes"
     if not errors:
         return f"{name}: nothing to compare"
-    return f"{name}: half of the predictions are within {100 * quantile(errors, 0.5):.1f} %, nine of ten within {100 * quantile(errors, 0.9):.0f} %"
+    return f"{name}: median error {100 * quantile(errors, 0.5):.1f} %, 90th percentile {100 * quantile(errors, 0.9):.0f} %"
 
 
 def _description(errors: list[float], chosen: Sequence[Comparison], figure: str | None) -> str:

@@ -20,10 +20,10 @@ def figures_section(answer: Answer, job: Job) -> Html:
     ]
     about = element(
         "p",
-        "A range is the interval in which nine of ten measured values are expected. It is learnt from the errors of predictions for measured runs of the same "
-        "kind that ship with the product; everybyte truth shows them. A figure without a range has no measured runs, or was given.",
+        "The 90 % interval is where nine of ten measured values are expected. It is learnt from the prediction errors of measured runs of the same kind; "
+        "everybyte truth lists them. A figure without an interval has no measured runs, or was given.",
     )
-    first = table(["Figure", "Predicted", "Range", "Learnt from", "What it counts"], rows, class_="figures")
+    first = table(["Figure", "Predicted", "90 % interval", "Learnt from", "Meaning"], rows, class_="figures")
     return joined(first, about, _ranks(answer))
 
 
@@ -39,7 +39,7 @@ def _range(answer: Answer, job: Job, name: str) -> tuple[str, str]:
     section, engine = folder_of(job)
     found = spread(name, section, engine, runs_on_several(job))
     low, high = answer.range[name]
-    return f"{_amount(name, low)} – {_amount(name, high)}", f"{found.runs:,} runs of {found.groups:,} kinds" if found else ""
+    return f"{_amount(name, low)} – {_amount(name, high)}", f"{found.runs:,} runs in {found.groups:,} groups" if found else ""
 
 
 def _ranks(answer: Answer) -> Html:
@@ -49,7 +49,7 @@ def _ranks(answer: Answer) -> Html:
         [rank.label, f"{rank.gpus:,}", short_size(rank_needs(answer, rank), digits=2), spoken(rank.peak_phase), _headroom(answer, rank_needs(answer, rank))]
         for rank in answer.ranks
     ]
-    return joined(element("h3", "Kinds of rank"), table(["Ranks", "GPUs", "Needs", "Peak in", "Left of the card"], rows))
+    return joined(element("h3", "Rank types"), table(["Rank type", "GPUs", "Needs", "Peak in", "GPU memory left"], rows))
 
 
 def _headroom(answer: Answer, needs: int) -> str:

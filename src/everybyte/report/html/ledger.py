@@ -38,7 +38,7 @@ def ledger_section(answer: Answer) -> Html:
     order = sorted(answer.ranks, key=lambda rank: -rank_needs(answer, rank))
     parts = [_rank(answer, rank, sources, opened=rank is answer.worst) for rank in order]
     basis = "; ".join(BASIS_MEANING.values())
-    about = element("p", f"Rows by category, the largest first; a dot marks what lives at the peak. How a row is known: {basis}.")
+    about = element("p", f"Rows by category, the largest first; a dot marks what is in memory at the peak. Basis of a row: {basis}.")
     return joined(about, *parts, element("h3", "Sources"), sources.listed())
 
 

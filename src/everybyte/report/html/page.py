@@ -78,7 +78,7 @@ def _notes(answer: Answer) -> Html:
 
 def _settings(answer: Answer) -> Html:
     rows: list[list[object]] = [[element("code", setting.key), shown_value(setting.value), setting.origin] for setting in answer.settings]
-    return table(["Setting", "Value", "Where it comes from"], rows) if rows else Html()
+    return table(["Setting", "Value", "Origin"], rows) if rows else Html()
 
 
 def _foot() -> Html:

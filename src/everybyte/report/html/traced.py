@@ -34,7 +34,7 @@ def _figures(answer: Answer) -> Html:
     rows: list[list[object]] = [
         [element("code", name), short_size(int(value), digits=2), FIGURE_MEANING.get(name, "")] for name, value in answer.figures.items()
     ]
-    return table(["Figure", "Traced", "What it counts"], rows, class_="figures")
+    return table(["Figure", "Traced", "Meaning"], rows, class_="figures")
 
 
 def _largest(timeline: Timeline) -> Html:

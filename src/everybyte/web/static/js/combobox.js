@@ -47,7 +47,7 @@ export class Combobox {
         h("span", {}, proposal.text), h("small", {}, proposal.hint),
       ),
     );
-    fill(this.list, options.length ? options : h("li", { role: "option", "aria-disabled": "true", "aria-selected": "false" }, "nothing of that name"));
+    fill(this.list, options.length ? options : h("li", { role: "option", "aria-disabled": "true", "aria-selected": "false" }, "no match"));
     this.list.hidden = false;
     this.input.setAttribute("aria-expanded", "true");
     if (this.#at >= 0) this.input.setAttribute("aria-activedescendant", `${this.list.id}-${this.#at}`);

@@ -15,7 +15,7 @@ export function switcher(store) {
   const end = () => store.update({ jobs: [store.job], active: 0, rank: null });
   return h(
     "div", { class: "switcher" },
-    h("fieldset", { class: "segments" }, h("legend", { class: "sr" }, "Which of the two jobs to edit"), radios),
+    h("fieldset", { class: "segments" }, h("legend", { class: "sr" }, "Job to edit"), radios),
     h("button", { type: "button", class: "link", onclick: end }, "End comparison"),
   );
 }
@@ -32,7 +32,7 @@ export function comparison(verdicts, compared) {
   fill(
     place,
     h("div", { class: "sides" }, verdicts.map((block, index) => h("div", { class: "side" }, h("h2", {}, LETTERS[index]), block))),
-    compared ? h("div", { class: "panel" }, h("h2", {}, "What differs"), settingsTable(compared.settings), rowsTable(compared)) : null,
+    compared ? h("div", { class: "panel" }, h("h2", {}, "Differences"), settingsTable(compared.settings), rowsTable(compared)) : null,
   );
   return place;
 }
@@ -51,7 +51,7 @@ function rowsTable({ rank: here, against: there, differences: rows }) {
   if (!rows.length) return null;
   const total = there.allocated - here.allocated;
   return h(
-    "table", { class: "differences" }, h("caption", { class: "sr" }, "Places of the ledger that differ, in GiB"),
+    "table", { class: "differences" }, h("caption", { class: "sr" }, "Rows that differ, in GiB"),
     head("Where", "A, GiB", "B, GiB", "B − A"),
     h(
       "tbody", {},

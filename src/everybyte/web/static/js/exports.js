@@ -41,8 +41,8 @@ export async function share(store) {
   store.stand();
   try {
     await navigator.clipboard.writeText(location.href);
-    toast("Link copied: it holds everything that you see");
+    toast("Link copied: it holds the whole state of the page");
   } catch {
-    toast("The link is in the address bar: it holds everything that you see");
+    toast("The link is in the address bar: it holds the whole state of the page");
   }
 }

@@ -4,10 +4,10 @@ import { get } from "./job.js";
 
 /** Ways to train, and the values that make them. `null` takes a key away. */
 export const METHODS = {
-  full: { title: "Full: all weights", values: { "train.adapter": null, "train.quantization": null } },
-  lora: { title: "LoRA: small adapters", values: { "train.adapter": { kind: "lora", rank: 16, targets: "all-linear" }, "train.quantization": null } },
+  full: { title: "Full fine-tuning", values: { "train.adapter": null, "train.quantization": null } },
+  lora: { title: "LoRA", values: { "train.adapter": { kind: "lora", rank: 16, targets: "all-linear" }, "train.quantization": null } },
   qlora: {
-    title: "QLoRA: adapters over 4-bit weights",
+    title: "QLoRA: LoRA on 4-bit weights",
     values: { "train.adapter": { kind: "lora", rank: 16, targets: "all-linear" }, "train.quantization": { format: "nf4", double: true } },
   },
 };
@@ -26,14 +26,14 @@ export const FIELDS = {
     { key: "train.framework", label: "Framework" },
     { key: "train.precision", label: "Precision" },
     { key: "train.optimizer.name", label: "Optimizer", usual: ["adamw", "adamw-8bit", "paged-adamw-8bit", "adafactor", "sgd", "lion", "muon"] },
-    { key: "train.recompute.policy", label: "Recompute", usual: ["none", "selective", "full"] },
+    { key: "train.recompute.policy", label: "Activation checkpointing", usual: ["none", "selective", "full"] },
     { key: "train.attention", label: "Attention" },
     { key: "train.sharding", label: "Sharding", when: (job) => (job.hardware?.gpus ?? 1) > 1 },
   ],
   serve: [
     { key: "serve.engine", label: "Engine" },
     { key: "serve.weights.format", label: "Weights", usual: ["bf16", "fp16", "fp8", "int8", "awq", "gptq", "nvfp4", "mxfp4", "q8_0", "q6_k", "q5_k_m", "q4_k_m"] },
-    { key: "serve.kv_dtype.k", also: "serve.kv_dtype.v", label: "Cache", usual: ["auto", "bf16", "fp16", "fp8", "int8", "q8_0", "q5_1", "q4_0"] },
+    { key: "serve.kv_dtype.k", also: "serve.kv_dtype.v", label: "KV cache", usual: ["auto", "bf16", "fp16", "fp8", "int8", "q8_0", "q5_1", "q4_0"] },
     { key: "serve.attention", label: "Attention" },
   ],
 };
@@ -41,15 +41,15 @@ export const FIELDS = {
 /** Sliders. `unit` tokens go in steps from 128 upwards, counts from 1, shares in hundredths. `grow` is the name that the search for the largest value takes. */
 export const KNOBS = {
   train: [
-    { key: "train.micro_batch", label: "Micro-batch", unit: "count", most: 1024, hint: "sequences a GPU computes at once" },
-    { key: "train.seq_len", label: "Sequence length", unit: "tokens", most: 2 ** 20, hint: "tokens a sequence" },
+    { key: "train.micro_batch", label: "Micro-batch", unit: "count", most: 1024, hint: "sequences per GPU and step" },
+    { key: "train.seq_len", label: "Sequence length", unit: "tokens", most: 2 ** 20, hint: "tokens per sequence" },
     { key: "train.adapter.rank", label: "LoRA rank", unit: "count", most: 1024, when: (job) => Boolean(job.train?.adapter) },
   ],
   serve: [
-    { key: "serve.context", label: "Context", unit: "tokens", most: 2 ** 21, hint: "tokens a sequence" },
-    { key: "serve.sequences", label: "Sequences at once", unit: "count", most: 4096 },
+    { key: "serve.context", label: "Context", unit: "tokens", most: 2 ** 21, hint: "tokens per sequence" },
+    { key: "serve.sequences", label: "Concurrent sequences", unit: "count", most: 4096 },
     {
-      key: "serve.memory_fraction", label: "Share of the card", unit: "share", most: 1,
+      key: "serve.memory_fraction", label: "GPU memory utilization", unit: "share", most: 1,
       when: (job) => ["vllm", "sglang", "lmdeploy", "tensorrt-llm"].includes(job.serve?.engine),
     },
   ],

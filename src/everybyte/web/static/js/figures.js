@@ -26,8 +26,8 @@ export function figures(answer, words) {
     "section", { class: "panel", "aria-labelledby": "figures-title" },
     h("h2", { id: "figures-title" }, "Figures"),
     h(
-      "table", { class: "figures" }, h("caption", { class: "sr" }, "Figures with the range in which measured values lie"),
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Figure"), h("th", { scope: "col", class: "n" }, "Value"), h("th", { scope: "col", class: "n" }, "9 runs of 10"))),
+      "table", { class: "figures" }, h("caption", { class: "sr" }, "Figures with their 90 % interval"),
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Figure"), h("th", { scope: "col", class: "n" }, "Value"), h("th", { scope: "col", class: "n" }, "90 % interval"))),
       h("tbody", {}, rows),
     ),
   );
@@ -44,9 +44,9 @@ export function grounds(answer) {
   return [
     notes("Assumed", answer.assumptions, "assumed"),
     h(
-      "details", { class: "panel fold" }, h("summary", {}, "Where the settings come from"),
+      "details", { class: "panel fold" }, h("summary", {}, "Settings and their origin"),
       h(
-        "table", { class: "origins" }, h("caption", { class: "sr" }, "Settings and their origins"),
+        "table", { class: "origins" }, h("caption", { class: "sr" }, "Settings and their origin"),
         h("thead", {}, h("tr", {}, ["Setting", "Value", "Origin"].map((title) => h("th", { scope: "col" }, title)))), h("tbody", {}, rows),
       ),
     ),

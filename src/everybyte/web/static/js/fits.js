@@ -53,7 +53,7 @@ function marked(result, knob) {
 }
 
 function ofShare({ intervals, below, above }) {
-  if (!intervals.length) return { text: `no share works${above ? `: ${above}` : below ? `: ${below}` : ""}` };
+  if (!intervals.length) return { text: `no value works${above ? `: ${above}` : below ? `: ${below}` : ""}` };
   const ends = intervals.map(({ low, high }) => [low, high]);
   return { intervals: ends, text: `works from ${ends.map(([low, high]) => `${low.toFixed(2)} to ${high.toFixed(2)}`).join(" and from ")}` };
 }
@@ -62,7 +62,7 @@ function reason(stop) {
   if (!stop) return "";
   const value = number(stop.value, 0);
   if (stop.refused) return `: ${value} is refused`;
-  if (stop.why) return `: ${value} does not, ${stop.why}`;
-  if (stop.short_by > 0) return `: ${value} is ${size(stop.short_by)} too much in ${spoken(stop.phase)}`;
+  if (stop.why) return `: ${value} does not fit, ${stop.why}`;
+  if (stop.short_by > 0) return `: ${value} is ${size(stop.short_by)} over capacity in ${spoken(stop.phase)}`;
   return "";
 }

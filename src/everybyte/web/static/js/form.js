@@ -80,7 +80,7 @@ export class Form {
   #method() {
     const id = uniqueId("method");
     const options = Object.entries(METHODS).map(([value, method]) => h("option", { value }, method.title));
-    const other = h("option", { value: "other", hidden: true }, "as the settings say");
+    const other = h("option", { value: "other", hidden: true }, "custom");
     const select = h("select", { id, onchange: () => this.#change(METHODS[select.value].values) }, options, other);
     const element = h("div", { class: "field" }, h("label", { for: id }, "Method"), select);
     return { element, show: (job) => (select.value = methodOf(job)) };

@@ -30,10 +30,10 @@ export function ledger(job, answer, rank, words, pick) {
   return h(
     "section", { class: "panel", "aria-labelledby": "ledger-title" },
     h("h2", { id: "ledger-title" }, "Ledger"),
-    h("p", { class: "hint" }, `What lives at the peak, in ${spoken(rank.peak_phase)}. A row opens its formula and source.`),
+    h("p", { class: "hint" }, `Memory at the peak, in ${spoken(rank.peak_phase)}. Open a row for its formula and source.`),
     answer.ranks.length > 1 ? rankPicker(answer, rank, pick) : null,
     table(atPeak, `Rows at the peak in ${spoken(rank.peak_phase)}`),
-    rest.length ? h("details", { class: "fold" }, h("summary", {}, `${rest.length} rows that do not live at the peak`), table(rest, "Rows beside the peak")) : null,
+    rest.length ? h("details", { class: "fold" }, h("summary", {}, `${rest.length} rows that are not in memory at the peak`), table(rest, "Rows not in memory at the peak")) : null,
   );
 }
 
@@ -41,7 +41,7 @@ function rankPicker(answer, rank, pick) {
   const id = "kind-of-rank"; // always the same, so that the focus finds it again
   const select = h("select", { id, onchange: () => pick(select.value) }, answer.ranks.map(({ label, gpus }) => h("option", { value: label }, `${label} (${number(gpus)} GPUs)`)));
   select.value = rank.label;
-  return h("div", { class: "field inline" }, h("label", { for: id }, "Kind of rank"), select);
+  return h("div", { class: "field inline" }, h("label", { for: id }, "Rank type"), select);
 }
 
 function byCategory(entries) {
@@ -126,7 +126,7 @@ async function explained(job, entry, rank) {
 function explanation(entry, set, words) {
   const letters = Object.entries(entry.symbols);
   const range = entry.low !== null && entry.high !== null ? ["range", `${size(entry.low, 2)} to ${size(entry.high, 2)}`] : null;
-  const facts = [["bytes", `${number(entry.bytes)} = ${gib(entry.bytes, 3)} GiB`], range, ["lives in", entry.phases.map(spoken).join(", ")], ["known", words.bases[entry.basis] ?? entry.basis], ["source", entry.source]];
+  const facts = [["bytes", `${number(entry.bytes)} = ${gib(entry.bytes, 3)} GiB`], range, ["alive in", entry.phases.map(spoken).join(", ")], ["basis", words.bases[entry.basis] ?? entry.basis], ["source", entry.source]];
   return h(
     "div", { class: "explanation" },
     formula(set.tex, entry.formula), set.numbers && set.numbers !== entry.formula ? formula(set.tex_numbers && `= ${set.tex_numbers}`, `= ${set.numbers}`) : null,

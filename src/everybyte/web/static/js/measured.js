@@ -17,7 +17,7 @@ export class Measured {
     this.place = h("div", { role: "status" });
     this.element = h(
       "details", { class: "panel fold", hidden: true, ontoggle: () => this.#open() },
-      h("summary", {}, "Measured runs of this kind: how sure is this?"), this.place, this.#picture.element,
+      h("summary", {}, "Accuracy: measured runs of this kind"), this.place, this.#picture.element,
     );
   }
 
@@ -33,11 +33,11 @@ export class Measured {
     if (!this.element.open || this.#shown === kind) return;
     this.#shown = kind;
     this.#picture.hide();
-    fill(this.place, h("p", { class: "hint" }, "answering every measured run of this kind; this can take some seconds …"));
+    fill(this.place, h("p", { class: "hint" }, "estimating every measured run of this kind; this can take some seconds …"));
     try {
       const { runs, groups, picture } = await post("/api/measured", { job, theme: theme() });
       if (this.#shown !== kind) return;
-      fill(this.place, runs ? table(runs, groups) : h("p", { class: "hint" }, "No public run of this kind is in the records: the ranges come from runs of other kinds."));
+      fill(this.place, runs ? table(runs, groups) : h("p", { class: "hint" }, "There is no public measured run of this kind: the intervals come from runs of other kinds."));
       if (runs) await this.#picture.draw(picture, job);
     } catch (error) {
       this.#shown = null;
@@ -50,7 +50,7 @@ function table(runs, groups) {
   const rows = groups.filter(({ figure, answered }) => SHOWN.test(figure) && answered);
   const cell = (share, signed) => h("td", { class: "n" }, share === null ? "–" : `${signed && share > 0 ? "+" : ""}${(100 * share).toFixed(1)} %`);
   return [
-    h("p", {}, `${runs} public runs are of this kind. Errors are (predicted − measured) / measured.`),
+    h("p", {}, `${runs} public runs of this kind. Error = (predicted − measured) / measured.`),
     h(
       "div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Errors by group" },
       h(

@@ -16,8 +16,8 @@ export class Picker {
   constructor(store) {
     this.#store = store;
     const change = (path, value) => store.change(set(store.job, path, value));
-    this.model = new Combobox({ label: "Model", placeholder: "search the catalogue: llama 8b, qwen3 moe …", search: findModels, choose: (name) => this.#pickModel(name) });
-    this.gpu = new Combobox({ label: "Card", placeholder: "rtx-4090, h100, mi300x …", search: findGpus, choose: (name) => change("hardware.gpu", name) });
+    this.model = new Combobox({ label: "Model", placeholder: "search: llama 8b, qwen3 moe …", search: findModels, choose: (name) => this.#pickModel(name) });
+    this.gpu = new Combobox({ label: "GPU", placeholder: "rtx-4090, h100, mi300x …", search: findGpus, choose: (name) => change("hardware.gpu", name) });
     const gpus = uniqueId("gpus");
     this.gpus = h("input", { id: gpus, type: "number", inputmode: "numeric", min: 0, max: 131072, onchange: () => change("hardware.gpus", whole(this.gpus.value)) });
     this.file = h("input", { type: "file", multiple: true, class: "sr", tabindex: -1, "aria-hidden": "true", onchange: () => this.#read(this.file.files, this.file) });
@@ -31,7 +31,7 @@ export class Picker {
       this.model.element,
       h("div", { class: "dropline" }, this.file, h("button", { type: "button", class: "link", onclick: () => this.file.click() }, "or choose a file"), " (or drop it anywhere): config.json, GGUF, safetensors, job"),
       this.dropped,
-      h("div", { class: "card-line" }, this.gpu.element, h("div", { class: "field" }, h("label", { for: gpus }, "GPUs"), this.gpus)),
+      h("div", { class: "card-line" }, this.gpu.element, h("div", { class: "field" }, h("label", { for: gpus }, "Count"), this.gpus)),
       h("fieldset", { class: "segments" }, h("legend", { class: "sr" }, "Train or serve"), this.purposes.map((radio) => [radio, h("label", { for: radio.id }, TITLES[radio.value])])),
     );
     this.#listenForDrops();

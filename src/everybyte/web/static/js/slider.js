@@ -52,7 +52,7 @@ export class Slider {
   wait() {
     this.element.classList.remove("marked");
     this.#hinted = null;
-    fill(this.hint, "looking for what fits …");
+    fill(this.hint, "searching for the largest value that fits …");
   }
 
   /** Marks what fits: intervals [low, high] of values, `text` about them, and a value to go to. Nothing is marked where it is not known. */

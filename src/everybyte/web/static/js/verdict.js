@@ -8,12 +8,12 @@ export function verdictOf(answer) {
   const { hardware, headroom, fits, figures } = answer;
   if (!hardware) {
     const peak = figures["peak.device"] ?? figures["peak.allocated"] ?? 0;
-    return { kind: "unknown", mark: "?", word: "No card named", text: `needs ${size(peak)}; name a card to see whether it fits` };
+    return { kind: "unknown", mark: "?", word: "No GPU selected", text: `needs ${size(peak)}; select a GPU to see whether it fits` };
   }
   const needed = hardware.capacity - headroom;
   const of = `${size(needed)} of ${gib(hardware.capacity, 1)} on each ${hardware.gpu}`;
-  if (!fits && headroom >= 0) return { kind: "over", mark: "✗", word: "Does not run", text: answer.warnings[0] ?? `needs ${of}` };
-  if (!fits) return { kind: "over", mark: "✗", word: "Does not fit", text: `needs ${of}: ${size(-headroom)} too much` };
+  if (!fits && headroom >= 0) return { kind: "over", mark: "✗", word: "Does not start", text: answer.warnings[0] ?? `needs ${of}` };
+  if (!fits) return { kind: "over", mark: "✗", word: "Does not fit", text: `needs ${of}: ${size(-headroom)} over capacity` };
   const high = answer.range["peak.device"]?.[1] ?? needed;
   if (high > hardware.capacity) return { kind: "close", mark: "✓", word: "Fits, but it is close", text: `needs ${of}, ${size(headroom)} left` };
   return { kind: "fits", mark: "✓", word: "Fits", text: `needs ${of}, ${size(headroom)} left` };
@@ -31,7 +31,7 @@ export function verdict(answer) {
 
 function rangeText({ range }) {
   const ends = range["peak.device"];
-  return ends ? `In 9 runs of 10 like this one, nvidia-smi shows ${gib(ends[0], 1)} to ${size(ends[1])}.` : "";
+  return ends ? `90 % interval of the device memory: ${gib(ends[0], 1)} to ${size(ends[1])}.` : "";
 }
 
 /** What a server's cache holds. */
@@ -40,8 +40,8 @@ function served({ figures, job }) {
   const context = job.serve?.context;
   if (!tokens || !context) return "";
   const speed = figures["decode.tokens_per_s"];
-  const rate = speed ? `; one alone gets at most ${number(speed, 0)} tokens/s` : "";
-  return `The cache holds ${number(tokens, 0)} tokens: ${number(figures["kv.concurrency"] ?? tokens / context, 1)} sequences of ${number(context, 0)} at once${rate}.`;
+  const rate = speed ? `; decoding at most ${number(speed, 0)} tokens/s per sequence` : "";
+  return `KV cache: ${number(tokens, 0)} tokens, max concurrency ${number(figures["kv.concurrency"] ?? tokens / context, 1)}x at ${number(context, 0)} tokens per sequence${rate}.`;
 }
 
 /** The verdict in half a line, for the foot of a phone's screen. */
@@ -56,7 +56,7 @@ export function refusal(error, again) {
   const isServers = error.status === 0 || error.status >= 500;
   return h(
     "div", { class: "verdict refused", role: "alert" },
-    h("p", { class: "word" }, h("span", { class: "mark", "aria-hidden": "true" }, "!"), " ", isServers ? "No answer" : "This job cannot be answered"),
+    h("p", { class: "word" }, h("span", { class: "mark", "aria-hidden": "true" }, "!"), " ", isServers ? "No answer" : "This job cannot be estimated"),
     h("p", { class: "text" }, error.path ? [h("code", {}, error.path), " "] : null, error.message),
     isServers ? h("button", { type: "button", onclick: again }, "Try again") : null,
   );
