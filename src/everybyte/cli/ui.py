@@ -36,7 +36,7 @@ def command(host: str, port: int, names: tuple[str, ...], no_browser: bool, as_j
     place = address(host, listening)
 
     def tell() -> None:
-        click.echo(_line(place) if as_json else f"everybyte is running at {place} (Ctrl-C to stop)")
+        click.echo(_line(place) if as_json else f"everybyte runs at {place} (Ctrl-C to stop)")
         if not no_browser:
             _open_browser(place)
 
