@@ -61,7 +61,7 @@ def recorded() -> list[tuple[str, str, str, int]]:
 def test_a_block_keeps_what_litgpt_keeps(version: str, model: str, kind: str, expected: int) -> None:
     """To the byte, for full training, LoRA on some and on all layers, and Adapter v2 without its prompt."""
     release, adapter, sizes = release_of(version), ADAPTERS[kind], Sizes(**MODELS[model])
-    block = LitBlock(sizes, LitNorm(sizes.norm, sizes.unit_offset, release.half_product), release)
+    block = LitBlock(sizes, LitNorm(sizes.norm, sizes.unit_offset, release.has("half_product")), release)
     trainable = ("*",) if adapter is None else (SCALED_NORMS if kind == "adapter-v2" else ())
     setup = Setup(weights=BF16, trainable=trainable, adapter=adapter, kernels=Kernels(device="cpu"))
     tally = write(block, setup, hidden_dims(128), BF16).tally

@@ -45,7 +45,7 @@ def peak(found: Answer) -> int:
 )  # fmt: skip
 def test_a_version_is_a_day(version: str | None, day: tuple[int, int, int]) -> None:
     """Dates, years and release numbers name a day; without a version it is the latest release."""
-    assert release_of(version).day == day
+    assert release_of(version).number == day
 
 
 @pytest.mark.parametrize("settings", KINDS)

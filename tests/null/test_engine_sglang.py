@@ -8,6 +8,7 @@ import pytest
 
 from everybyte import estimate
 from everybyte.basics.errors import BadInput
+from everybyte.catalog.releases import Release
 from everybyte.engines.sglang.fraction import Asked, decode_sizes, prefill_sizes, resolve
 
 H100, L40, H200 = 81_559.0, 46_068.0, 143_771.0
@@ -41,7 +42,7 @@ def job(model: str = LLAMA, gpu: str | None = "h100-80gb", gpus: int = 1, given:
 )
 def test_the_static_fraction_of_each_release(version: tuple[int, ...], asked: Asked, fraction: float) -> None:
     """The rule of a release, worked out by hand from its source."""
-    assert resolve(asked, version).fraction == pytest.approx(fraction, abs=1e-9)
+    assert resolve(asked, Release("sglang", version)).fraction == pytest.approx(fraction, abs=1e-9)
 
 
 def test_captured_batches() -> None:

@@ -10,6 +10,7 @@ from checkpoint_files import GGUF_LLAMA_TENSORS, gguf_bytes, gguf_llama_metadata
 
 from everybyte import estimate
 from everybyte.basics.errors import BadInput, Unsupported
+from everybyte.catalog.releases import Release
 from everybyte.job import read_job
 from everybyte.models.source import network_of
 from everybyte.rules.choices import Choices
@@ -80,7 +81,7 @@ def test_builds_differ_where_the_rules_did() -> None:
     tied = network_of("google/gemma-2b")
 
     def kind(network: Any, name: str, release: int) -> str:
-        return next(t.kind for t in typed_tensors(network, quantization("q4_k_m", release=release)) if t.tensor.name == name)
+        return next(t.kind for t in typed_tensors(network, quantization("q4_k_m", release=Release("llama.cpp", (release,)))) if t.tensor.name == name)
 
     assert [kind(tied, "token_embd.weight", build) for build in (2300, 2400)] == ["q4_k", "q6_k"]
     phi = network_of("microsoft/Phi-3-mini-4k-instruct")
@@ -108,7 +109,7 @@ def test_columns_that_are_no_multiple_fall_back() -> None:
     """896 columns take no blocks of 256: Q4_K becomes Q5_0, Q6_K Q8_0; 48 columns take none at all."""
     assert [fallback(kind, 896) for kind in ("q4_k", "q5_k", "q6_k", "q3_k", "iq3_xxs", "q8_0")] == ["q5_0", "q5_1", "q8_0", "q4_0", "iq4_nl", "q8_0"]
     assert fallback("q4_k", 48) == "f16"
-    assert fallback("q3_k", 896, 1500) == "q4_1"
+    assert fallback("q3_k", 896, Release("llama.cpp", (1500,))) == "q4_1"
 
 
 def test_wide_ends() -> None:

@@ -9,6 +9,7 @@ import pytest
 from everybyte import estimate
 from everybyte.basics.errors import BadInput
 from everybyte.basics.units import GiB, MiB
+from everybyte.catalog.releases import Release
 from everybyte.rules.communicators import Communicator, communicators
 from everybyte.rules.deepep import deepep_lines
 from everybyte.rules.mesh import Mesh
@@ -58,12 +59,12 @@ def test_settings_shrink() -> None:
 def test_trees_are_connected_at_once_before_2_22() -> None:
     """Until runtime connect every algorithm is connected when the communicator is made; on one node it then needs a tree's buffers more."""
     assert "trees" not in sizes(EIGHT, Wires(8))
-    assert sizes(EIGHT, Wires(8, version=(2, 20)))["trees"] == 24 * 12 * MiB
+    assert sizes(EIGHT, Wires(8, release=Release("nccl", (2, 20))))["trees"] == 24 * 12 * MiB
 
 
 def test_a_pair_shares_ring_and_tree() -> None:
     """Of two ranks the neighbours in ring and tree are the same: a tree adds nothing."""
-    assert "trees" not in sizes(PAIR, Wires(8, version=(2, 20)))
+    assert "trees" not in sizes(PAIR, Wires(8, release=Release("nccl", (2, 20))))
 
 
 def test_all_to_all_has_its_own_connections() -> None:

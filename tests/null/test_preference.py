@@ -9,6 +9,7 @@ import pytest
 from everybyte import estimate
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.catalog.gpus import find_gpu
+from everybyte.catalog.releases import Release
 from everybyte.conductor import headline
 from everybyte.ledger.answer import Answer
 from everybyte.rules.preference import ALGORITHMS, loss_of
@@ -114,7 +115,7 @@ def test_fused_head_has_no_logits() -> None:
 ])  # fmt: skip
 def test_loss_by_version(name: str, trl: tuple[int, ...], swift: bool, loss: str) -> None:
     """Which form of the loss a version has."""
-    assert loss_of(name, trl, swift=swift) == loss
+    assert loss_of(name, Release("trl", trl), swift=swift) == loss
 
 
 def test_colocated_engine() -> None:

@@ -29,16 +29,16 @@ def job(gpus: int = 8, **train: Any) -> dict[str, Any]:
 )  # fmt: skip
 def test_versions_are_days(version: str | None, day: tuple[int, int, int]) -> None:
     """A date, its last day where it is short, no later than the PyTorch build beside it; or the day of a tag."""
-    assert release_of(version).day == day
+    assert release_of(version).number == day
 
 
 def test_what_versions_changed() -> None:
     """The loss is compiled from 2025-04 on, keys are repeated until 2026-01, embedding and head have units of their own from 2025-07-28 on."""
-    assert [release_of(day).compiles_loss for day in ("2025-04-01", "2025-04-02")] == [False, True]
-    assert [release_of(day).repeats_kv for day in ("2026-01-26", "2026-01-27")] == [True, False]
-    assert [release_of(day).separate_ends for day in ("2025-07-27", "2025-07-28")] == [False, True]
-    assert [release_of(day).rope_by_layer for day in ("2026-06-04", "2026-06-05")] == [False, True]
-    assert [release_of(day).fuses_qkv for day in ("2026-06-23", "2026-06-24")] == [False, True]
+    assert [release_of(day).has("compiles_loss") for day in ("2025-04-01", "2025-04-02")] == [False, True]
+    assert [release_of(day).has("repeats_kv") for day in ("2026-01-26", "2026-01-27")] == [True, False]
+    assert [release_of(day).has("separate_ends") for day in ("2025-07-27", "2025-07-28")] == [False, True]
+    assert [release_of(day).has("rope_by_layer") for day in ("2026-06-04", "2026-06-05")] == [False, True]
+    assert [release_of(day).has("fuses_qkv") for day in ("2026-06-23", "2026-06-24")] == [False, True]
 
 
 def test_layers_of_stages() -> None:

@@ -10,7 +10,7 @@ from everybyte import estimate
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.engines.vllm.network import stage_sizes
 from everybyte.engines.vllm.pages import Demand, Spec, pages_of_request, plan_of
-from everybyte.engines.vllm.release import release_of
+from everybyte.engines.vllm.release import is_v1, release_of
 from everybyte.job import Serve
 from everybyte.rules.choices import Choices
 
@@ -19,10 +19,10 @@ WINDOW = Spec("window", 16, 4096, window=1024)
 DEMAND = Demand(32768, 8192)
 
 
-def release(version: str | None, extra: dict[str, Any] | None = None) -> tuple[tuple[int, int, int], bool]:
+def release(version: str | None, extra: dict[str, Any] | None = None) -> tuple[tuple[int, ...], bool]:
     """Version and engine of a job."""
     found = release_of(Serve(engine="vllm", version=version), extra or {}, Choices())
-    return found.number, found.v1
+    return found.number, is_v1(found)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def release(version: str | None, extra: dict[str, Any] | None = None) -> tuple[t
         ("0.1.dev20073", {}, ((0, 33, 0), True)), ("0.11.0", {"VLLM_USE_V1": 0}, ((0, 11, 0), True)),
     ],
 )  # fmt: skip
-def test_versions_choose_the_engine(version: str | None, extra: dict[str, Any], expected: tuple[tuple[int, int, int], bool]) -> None:
+def test_versions_choose_the_engine(version: str | None, extra: dict[str, Any], expected: tuple[tuple[int, ...], bool]) -> None:
     """V1 is the default from 0.8 on and the only engine from 0.11 on; builds without a number are taken for the latest."""
     assert release(version, extra) == expected
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from record_gguf_types import DATA, FTYPES, MODELS, grouped
 
+from everybyte.catalog.releases import Release
 from everybyte.models.count import DECLARE, declared, parameter_count
 from everybyte.models.source import network_of
 from everybyte.rules.gguf_size import METADATA, file_size
@@ -28,7 +29,7 @@ def test_every_tensor_has_the_type_that_quantize_gives_it(name: str) -> None:
     network, real = network_of(name), RECORDED["models"][name]
     for word in FTYPES:
         for imatrix in (False, True):
-            how = quantization(word, imatrix=imatrix, release=RECORDED["build"])
+            how = quantization(word, imatrix=imatrix, release=Release("llama.cpp", (RECORDED["build"],)))
             mine = grouped({t.tensor.name: t.kind for t in typed_tensors(network, how)})
             expected = real.get(f"{word} imatrix", real[word]) if imatrix else real[word]
             assert mine == expected, (word, imatrix)

@@ -41,6 +41,7 @@ class Gpu(NamedTuple):
     pcie_gen: int | None
     tdp_w: float | None
     compute_capability: str
+    multiprocessors: int | None
     launch_year: int
     source: str
     confidence: str
@@ -135,6 +136,7 @@ def _gpu(name: str) -> Gpu:
         pcie_gen=int(row["pcie_gen"]) if row["pcie_gen"] else None,
         tdp_w=_number(row["tdp_w"]),
         compute_capability=row["compute_capability"],
+        multiprocessors=int(row["multiprocessors"]) if row["multiprocessors"] else None,
         launch_year=int(row["launch_year"]),
         source=row["source"],
         confidence=row["confidence"],

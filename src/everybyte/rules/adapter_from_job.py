@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from everybyte.basics.dtypes import BF16, FP32, DType, dtype
 from everybyte.basics.errors import BadInput, Unsupported, did_you_mean
 from everybyte.basics.origin import default_of, inferred
+from everybyte.catalog.releases import release_in
 from everybyte.job import Adapter as Given
 from everybyte.job import Train
 from everybyte.layers.adapters import SIZES, WRITERS
@@ -18,7 +19,7 @@ from everybyte.layers.prompts import PROMPTS
 from everybyte.layers.setup import Adapter, ExpertsKernel, Kernels, Setup
 from everybyte.models.count import Declared, declared, parts
 from everybyte.rules.adapted import adapted
-from everybyte.rules.choices import Choices, versions
+from everybyte.rules.choices import Choices
 
 NORMS = "ln-tuning"
 """Trains a copy of each norm that is named, and no adapter."""
@@ -96,8 +97,7 @@ def _options(kind: str, extra: dict[str, Any], train: Train) -> tuple[tuple[str,
         if not isinstance(value, int) or value < -1 or value > 10**9:
             raise BadInput(f"train.extra.{key}", f"must be a whole number, not {value!r}")
         found.append((key, int(value)))
-    if kind == "adalora" and versions(train.version).get("peft", (0, 21)) < (0, 20):
-        # the rank's own number asks for a gradient in newer releases alone
+    if kind == "adalora" and not release_in(train.version, "peft").has("ranknum_trained"):
         found.append(("ranknum", 0))
     return tuple(found)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, TypeVar
 
 from everybyte.basics.origin import USER, Setting
@@ -37,11 +36,3 @@ class Choices:
         """Records something that a reader should check, once."""
         if text not in self.warnings:
             self.warnings.append(text)
-
-
-_VERSION = re.compile(r"([A-Za-z][\w.-]*?)[ =>~]+v?(\d+(?:\.\d+)*)")
-
-
-def versions(text: str | None) -> dict[str, tuple[int, ...]]:
-    """`transformers 4.48.1, trl>=0.13` -> {"transformers": (4, 48, 1), "trl": (0, 13)}: of a range its lowest version."""
-    return {name.casefold(): tuple(int(n) for n in number.split(".")) for name, number in _VERSION.findall(text or "")}

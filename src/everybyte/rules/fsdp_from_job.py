@@ -13,12 +13,13 @@ from msgspec.structs import replace
 from everybyte.basics.dtypes import FP32, DType, dtype
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.record import Record
+from everybyte.catalog.releases import release_in
 from everybyte.job import Train
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Setup
 from everybyte.ledger.build import Line
 from everybyte.rules.adapted import adapted
-from everybyte.rules.choices import Choices, versions
+from everybyte.rules.choices import Choices
 from everybyte.rules.fsdp import FlatShards, RowShards
 from everybyte.rules.mesh import Mesh
 from everybyte.rules.offload import tensors_on_host
@@ -36,17 +37,6 @@ parameters, scales and g_idx stay with every rank; of bitsandbytes' formats the 
 
 BY_ACCELERATE = ("accelerate", "transformers", "trl", "axolotl", "llama-factory")
 """Frameworks whose models accelerate wraps."""
-LATEST = (1, 15)
-"""accelerate version that is assumed where the job names none."""
-UPCAST_ALL_UNTIL, UPCAST_TRAINED_FROM = (1, 13), (1, 14)
-"""With a mixed precision policy, fsdp2_prepare_model turned the whole model into fp32; 1.13 throws its casts away; 1.14 casts what is trained."""
-ENDS_APART_FROM = (1, 14)
-"""Embedding and [final norm, head] become units of their own, the second kept from forward to backward."""
-DEFERS_ROWS_FROM = (1, 11)
-"""Accelerator.no_sync calls set_requires_gradient_sync(False); before, FSDP2's model had no `no_sync` and every micro-batch was shared."""
-CHECKPOINTS_INSIDE_FROM = (4, 52)
-"""Blocks of transformers recompute themselves (GradientCheckpointingLayer), inside the unit that FSDP1 wraps around them; before, the model ran
-whole units again."""
 
 Upcast = Literal["all", "trained", "none"]
 
@@ -65,16 +55,16 @@ def wrapping_of(train: Train, sharding: str) -> Wrapping:
     """How the framework of a job wraps; a plain loop wraps blocks and root as they are, and shares the gradients of every micro-batch."""
     if train.framework not in BY_ACCELERATE:
         return Wrapping()
-    version = versions(train.version).get("accelerate", LATEST)
+    release = release_in(train.version, "accelerate")
     each_batch = bool((train.extra or {}).get("sync_each_batch"))
     if sharding in FLAT:
         return Wrapping("trained", defers=not each_batch)
-    defers = version >= DEFERS_ROWS_FROM and not each_batch
+    defers = release.has("defers_rows") and not each_batch
     if train.framework == "axolotl":
         # a fsdp2_prepare_model of its own: no casts, and everything outside of blocks is the root
         return Wrapping("none", defers=defers)
-    upcast: Upcast = "all" if version < UPCAST_ALL_UNTIL else ("trained" if version >= UPCAST_TRAINED_FROM else "none")
-    return Wrapping(upcast, version >= ENDS_APART_FROM, defers)
+    upcast: Upcast = "all" if release.has("casts_whole_model") else ("trained" if release.has("casts_trained") else "none")
+    return Wrapping(upcast, release.has("ends_apart"), defers)
 
 
 def fully_sharded(train: Train, sharding: str, mesh: Mesh, network: Network, recipe: Recipe, choices: Choices) -> Spread:
@@ -108,8 +98,8 @@ def fully_sharded(train: Train, sharding: str, mesh: Mesh, network: Network, rec
 
 def _flat(train: Train, sharding: str, recipe: Recipe, shared: dict[str, Any]) -> FlatShards:
     """accelerate asks for no prefetching where nobody does; torch's own default is BACKWARD_PRE."""
-    version = versions(train.version).get("transformers", CHECKPOINTS_INSIDE_FROM)
-    reruns_units = recipe.recompute.mode == "reentrant" and version < CHECKPOINTS_INSIDE_FROM
+    blocks = release_in(train.version, "transformers").has("blocks_recompute_themselves")
+    reruns_units = recipe.recompute.mode == "reentrant" and not blocks
     extra = train.extra or {}
     usual = "no_prefetch" if train.framework in BY_ACCELERATE else "backward_pre"
     prefetch = str(extra.get("backward_prefetch", extra.get("fsdp_backward_prefetch", usual))).casefold()

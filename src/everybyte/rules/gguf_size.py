@@ -7,6 +7,7 @@ from typing import Any
 from everybyte.basics.errors import Unsupported
 from everybyte.basics.record import Record
 from everybyte.basics.units import round_up
+from everybyte.catalog.releases import Release
 from everybyte.checkpoint import Checkpoint
 from everybyte.job import Serve
 from everybyte.layers.network import Network
@@ -78,7 +79,7 @@ def _imatrix(extra: dict[str, Any]) -> bool | None:
     return stated if isinstance(stated, bool) else None
 
 
-def _tell(how: Quantization, extra: dict[str, Any], release: int | None, choices: Choices) -> None:
+def _tell(how: Quantization, extra: dict[str, Any], release: Release | None, choices: Choices) -> None:
     """What the answer takes for granted."""
     if how.mixture in NEEDS_IMATRIX and extra.get("imatrix") is False:
         raise Unsupported("serve.extra.imatrix", f"quantize refuses to make {how.mixture} without an importance matrix")
@@ -88,13 +89,13 @@ def _tell(how: Quantization, extra: dict[str, Any], release: int | None, choices
         if "imatrix" not in extra:
             choices.assume(f"quantised {'with' if how.imatrix else 'without'} an importance matrix; serve.extra.imatrix says otherwise")
         if release is None:
-            choices.assume(f"types of the tensors by the quantize of llama.cpp b{how.release}; serve.version chooses another build")
+            choices.assume(f"types of the tensors by the quantize of llama.cpp {how.release.text}; serve.version chooses another build")
 
 
-def build_of(serve: Serve) -> int | None:
+def build_of(serve: Serve) -> Release | None:
     """The build of llama.cpp (`b3596`), None where the job states none."""
     text = (serve.version or "").casefold().removeprefix("b").split("-")[0]
-    return int(text) if text.isdigit() else None
+    return Release("llama.cpp", (int(text),)) if text.isdigit() else None
 
 
 def stored_weights(stored: Checkpoint | None) -> GgufWeights | None:

@@ -7,21 +7,16 @@ their own (mmproj) and are not among them. Blocks of multi-token prediction are 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
+from everybyte.catalog.releases import Release
 from everybyte.layers.network import Network, declare
 from everybyte.layers.tape import Parameter
 from everybyte.models.count import DECLARE, parts
 from everybyte.rules.gguf_types import RELEASE, Chooser, Model, Quantization, is_quantised, matrix_bytes
-
-LATENT_SPLIT = 5140
-"""First build that stores MLA's kv_b as two stacks of matrices, one for keys, one for values (April 2025, llama.cpp pull request 12801)."""
-ALWAYS = sys.maxsize
-"""No build is the first without it."""
 
 _LEAVES = {
     "attn_q": "q_proj query SelfAttention.q attn.q_proj", "attn_k": "k_proj key SelfAttention.k", "attn_v": "v_proj value SelfAttention.v",
@@ -55,9 +50,8 @@ _ENDS = {
     "position_embd": r"(wpe|embed_positions|position_embeddings)\.weight", "token_types": r"token_type_embeddings\.weight",
 }  # fmt: skip
 _HEADS = ("lm_head", "output", "output_layer", "embed_out")
-_SEPARATE_OUTPUT = {"falcon": ALWAYS, "gpt_bigcode": ALWAYS, "bloom": ALWAYS, "mpt": 2249}
-"""Families whose files hold an output matrix though it equals the embedding: their checkpoints store both, or the converter writes it twice. With the first
-build that does so no more (MPT: February 2024, llama.cpp pull request 5670)."""
+_SEPARATE_OUTPUT = ("falcon", "gpt_bigcode", "bloom")
+"""Families whose files hold an output matrix though it equals the embedding: their checkpoints store both, or the converter writes it twice."""
 _SPLIT_QKV = ("baichuan", "internlm2", "internlm")
 """Families whose joined matrix of queries, keys and values the converter takes apart."""
 _LIKE_70B = ("llama", "mistral", "qwen2", "nemotron-nas")
@@ -90,7 +84,7 @@ class Typed(NamedTuple):
 class Converter(NamedTuple):
     """What made the unquantised file."""
 
-    release: int = RELEASE
+    release: Release = RELEASE
     """Build of llama.cpp."""
     both_latents: bool = False
     """MLA's kv_b stands beside its two parts (conversions of ik_llama.cpp)."""
@@ -130,7 +124,7 @@ def _outside(network: Network, label: str, found: list[Parameter], converter: Co
         known = next((name for name, pattern in _ENDS.items() if re.search(f"(^|\\.){pattern}$", parameter.name)), None)
         if known is not None:
             yield GgufTensor(f"{known}.weight", shape, -1)
-            if known == "token_embd" and network.tied and converter.release < _SEPARATE_OUTPUT.get(network.family, 0):
+            if known == "token_embd" and network.tied and _writes_output(network.family, converter.release):
                 yield GgufTensor("output.weight", shape, -1)
         elif label == "head" and parameter.name.split(".")[-2] in _HEADS:
             yield GgufTensor(f"output.{leaf}", shape, -1)
@@ -183,12 +177,18 @@ def _experts(network: Network, name: str, shape: tuple[int, ...]) -> Iterator[tu
         yield f"ffn_{part}_exps.{suffix}", (count, both // 2, *rest)
 
 
+def _writes_output(family: str, release: Release) -> bool:
+    """Whether files hold an output matrix beside the embedding that it equals."""
+    return family in _SEPARATE_OUTPUT or (family == "mpt" and release.has("writes_mpt_output_twice"))
+
+
 def _latents(name: str, shape: tuple[int, ...], shapes: dict[str, tuple[int, ...]], converter: Converter) -> Iterator[tuple[str, tuple[int, ...]]]:
     """MLA's kv_b whole, or by head: keys transposed (heads, r, d_n), values (heads, d_v, r)."""
     rows, rank = shape
-    if converter.release < LATENT_SPLIT or converter.both_latents:
+    splits = converter.release.has("splits_latent_weights")
+    if not splits or converter.both_latents:
         yield name, shape
-    if converter.release >= LATENT_SPLIT or converter.both_latents:
+    if splits or converter.both_latents:
         queries = shapes.get("attn_q_b.weight", shapes.get("attn_q.weight", (0,)))[0]
         values, rotary = shapes["attn_output.weight"][-1], shapes["attn_kv_a_mqa.weight"][0] - rank
         heads = (queries - rows + values) // rotary

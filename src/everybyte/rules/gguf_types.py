@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from everybyte.basics.dtypes import DTYPES
 from everybyte.basics.errors import BadInput, did_you_mean
 from everybyte.basics.record import Record
+from everybyte.catalog.releases import Release, newest
 
 Role = Literal["token_embd", "q", "k", "v", "qkv", "kv_b", "output", "up", "gate", "down", "head", "other"]
 """What the rules tell tensors apart by (tensor_get_category)."""
@@ -21,8 +22,8 @@ _ROLES: tuple[tuple[str, Role], ...] = (
     ("attn_output.weight", "output"), ("ffn_up", "up"), ("ffn_gate", "gate"), ("ffn_down", "down"),
 )  # fmt: skip
 
-RELEASE = 6200
-"""The build whose rules are taken where none is named: those of January 2024 to the end of 2025, when most published files were made."""
+RELEASE = Release("llama.cpp", (newest("llama.cpp").whole("assumed_for_files"),))
+"""The build whose rules are taken where none is named."""
 
 MIXTURES: dict[str, str] = {
     "f32": "f32", "f16": "f16", "bf16": "bf16",
@@ -63,13 +64,13 @@ class Quantization(Record, frozen=True):
     """A key of MIXTURES."""
     imatrix: bool = False
     """Made with an importance matrix."""
-    release: int = RELEASE
+    release: Release = RELEASE
     """Build of llama.cpp whose quantize made the file."""
     wide_ends: bool = False
     """Embedding and output matrix in Q8_0 (the files called Q4_K_L, Q6_K_L ... are made by quantize --token-embedding-type --output-tensor-type)."""
 
 
-def quantization(word: str, imatrix: bool | None = None, release: int = RELEASE, path: str = "serve.weights.format") -> Quantization:
+def quantization(word: str, imatrix: bool | None = None, release: Release = RELEASE, path: str = "serve.weights.format") -> Quantization:
     """The mixture called `word`. Raises BadInput with the nearest names."""
     name = word.casefold()
     plain = name.removesuffix("_l") + "_m" if name in ("q4_k_l", "q5_k_l") else {"q6_k_l": "q6_k", "q2_k_l": "q2_k", "q3_k_xl": "q3_k_l"}.get(name, name)
@@ -143,13 +144,11 @@ _PLAIN = (
     "indexer.k_proj.weight", "indexer.q_proj.weight", "attn_rel_b.weight",
 )  # fmt: skip
 _POSITIONS = ("position_embd.weight", "token_types.weight")
-POSITIONS_STAY = 2137
-"""First build that leaves the tables of positions and token types alone (February 2024)."""
 
 
-def is_quantised(name: str, axes: int, release: int = RELEASE) -> bool:
+def is_quantised(name: str, axes: int, release: Release = RELEASE) -> bool:
     """Whether quantize touches a tensor (tensor_allows_quantization): matrices called weight, but no norms, routers, positions, convolutions."""
-    if axes < 2 or not name.endswith("weight") or (name in _POSITIONS and release >= POSITIONS_STAY):
+    if axes < 2 or not name.endswith("weight") or (name in _POSITIONS and release.has("keeps_position_tables")):
         return False
     return not any(part in name for part in _PLAIN)
 
@@ -172,7 +171,7 @@ class Chooser:
             chosen = "q8_0"
         elif how.mixture == "mxfp4_moe":
             chosen = "mxfp4" if stacked else "q8_0"
-        elif role == "head" or (name == "token_embd.weight" and self.model.tied and how.release >= SHARED_EMBEDDING):
+        elif role == "head" or (name == "token_embd.weight" and self.model.tied and how.release.has("types_shared_embedding")):
             chosen = self._output(base, cols)
         elif role == "token_embd":
             chosen = self._embedding(base)
@@ -221,7 +220,7 @@ class Chooser:
 
     def _is_value(self, role: Role) -> bool:
         """Fused matrices count as values since 2026 (category_is_attn_v)."""
-        return role == "v" or (role in ("qkv", "kv_b") and self.how.release >= FUSED_ARE_VALUES)
+        return role == "v" or (role in ("qkv", "kv_b") and self.how.release.has("fused_are_values"))
 
     def _low(self, base: str, role: Role) -> str:
         """Mixtures of less than 3 bits."""
@@ -247,7 +246,7 @@ class Chooser:
         shared = model.gqa >= 4
         chosen = base
         if mixture == "q2_k":
-            chosen = "q4_k" if shared and self.how.release >= MIXES_OF_2024 else "q3_k"
+            chosen = "q4_k" if shared and self.how.release.has("mixes_by_eighths") else "q3_k"
         elif mixture == "iq3_xxs":
             chosen = "q4_k" if shared else base if self.how.imatrix else "iq3_s"
         elif mixture == "iq3_m" or (mixture in ("iq3_xs", "iq3_s", "q2_k_s") and shared):
@@ -272,8 +271,8 @@ class Chooser:
     def _down(self, base: str, layer: int) -> str:
         mixture, model = self.how.mixture, self.model
         falcon, layers = model.arch == "falcon", model.layers
-        early = layer < (layers // 8 if self.how.release >= MIXES_OF_2024 else 4)
-        earliest = layer < (layers // 16 if self.how.release >= MIXES_OF_2024 else 2)
+        early = layer < (layers // 8 if self.how.release.has("mixes_by_eighths") else 4)
+        earliest = layer < (layers // 16 if self.how.release.has("mixes_by_eighths") else 2)
         more = self._more(layer, layers)
         if mixture == "q2_k":
             return "q3_k"
@@ -295,7 +294,7 @@ class Chooser:
             return "q5_k" if early else base
         if mixture == "q4_k_s" and not falcon:
             return "q5_k" if early else base
-        if mixture in ("q4_0", "q5_0") and self.how.imatrix and self.how.release >= MIXES_OF_2024:
+        if mixture in ("q4_0", "q5_0") and self.how.imatrix and self.how.release.has("mixes_by_eighths"):
             return f"{base[:-1]}1" if early else base
         return base
 
@@ -309,7 +308,7 @@ class Chooser:
         return {"q2_k": "q3_k", "iq3_xxs": "iq3_s", "q3_k_m": "q4_k", "q3_k_l": "q5_k", "iq3_m": "q4_k"}.get(mixture, base)
 
     def _fused(self, base: str, role: Role) -> str:
-        if self.how.release >= FUSED_ARE_VALUES:
+        if self.how.release.has("fused_are_values"):
             return self._value(base)
         if role == "kv_b":
             return base
@@ -319,15 +318,8 @@ class Chooser:
         layers = self.model.layers
         if self.how.mixture == "iq3_xs" and layers // 8 <= layer < 7 * layers // 8:
             return "iq3_xxs"
-        return "q3_k" if self.how.mixture == "q2_k" and self.how.release < MIXES_OF_2024 else base
+        return "q3_k" if self.how.mixture == "q2_k" and not self.how.release.has("mixes_by_eighths") else base
 
-
-MIXES_OF_2024 = 1868
-"""First build with the mixes by eighths of the layers, and with Q2_K that is less than Q3_K_S (January 2024)."""
-SHARED_EMBEDDING = 2365
-"""First build that gives an embedding which is the output matrix as well the output's type (March 2024)."""
-FUSED_ARE_VALUES = 8100
-"""First build that treats attn_qkv and attn_kv_b as it does attn_v (2026, tensor_category)."""
 
 _FALLBACKS = {
     **dict.fromkeys(("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_xs"), "iq4_nl"),
@@ -336,9 +328,9 @@ _FALLBACKS = {
 }  # fmt: skip
 
 
-def fallback(kind: str, cols: int, release: int = RELEASE) -> str:
+def fallback(kind: str, cols: int, release: Release = RELEASE) -> str:
     """The type that is used where the columns are no multiple of the block (tensor_type_fallback)."""
     if cols % block_of(kind)[0] == 0:
         return kind
-    chosen = "q4_1" if kind == "q3_k" and release < MIXES_OF_2024 else _FALLBACKS.get(kind, "q8_0" if kind in FORK_TYPES else "f16")
+    chosen = "q4_1" if kind == "q3_k" and not release.has("mixes_by_eighths") else _FALLBACKS.get(kind, "q8_0" if kind in FORK_TYPES else "f16")
     return chosen if cols % block_of(chosen)[0] == 0 else "f16"

@@ -13,11 +13,12 @@ from functools import lru_cache
 
 from everybyte.basics.record import Record
 from everybyte.basics.units import KiB, MiB, round_up
+from everybyte.catalog.generations import generations
 from everybyte.catalog.gpus import find_gpu
+from everybyte.catalog.releases import Release, newest, number_of, release_in, stated
 from everybyte.job import Job
 from everybyte.ledger.build import Line, plain
 from everybyte.rules.account import Device
-from everybyte.rules.choices import versions
 from everybyte.rules.communicators import Communicator, communicators
 from everybyte.rules.mesh import Mesh
 
@@ -31,10 +32,6 @@ P2P = "nccl src/transport/p2p.cc p2pRecvSetup, p2pSendSetup; buffer sizes src/in
 NET = "nccl src/transport/net.cc sendProxyConnect, recvProxyConnect, sharedNetBuffersInit"
 NVLS = "nccl src/transport/nvls.cc ncclNvlsBufferSetup"
 CHANNEL = "nccl src/channel.cc initChannel: three small tables a channel, each an allocation of 2 MiB where cuMem is on"
-LAZY_SINCE, CUMEM_SINCE = (2, 22), (2, 19)
-"""Versions from which an algorithm is connected at its first use (NCCL_RUNTIME_CONNECT), and from which cuMem is used where the driver can."""
-NCCL_OF_TORCH: dict[tuple[int, ...], tuple[int, ...]] = {(2, 4): (2, 20), (2, 5): (2, 21), (2, 6): (2, 21), (2, 7): (2, 26), (2, 8): (2, 27), (2, 9): (2, 27)}
-"""NCCL in torch's wheels (.ci/docker, torch/_inductor's requirements: nvidia-nccl-cu12); older ones have 2.19 and before, later ones 2.28 and on."""
 
 
 class Wires(Record, frozen=True):
@@ -43,7 +40,7 @@ class Wires(Record, frozen=True):
     major: int = 8
     """Of the compute capability."""
     nvlink: bool = True
-    version: tuple[int, ...] = (2, 28)
+    release: Release = newest("nccl")
     settings: tuple[tuple[str, str], ...] = ()
     """NCCL's environment variables."""
 
@@ -55,12 +52,12 @@ class Wires(Record, frozen=True):
     @property
     def cumem(self) -> bool:
         """Whether every allocation, however small, takes 2 MiB."""
-        return self.number("NCCL_CUMEM_ENABLE", int(self.version >= CUMEM_SINCE)) != 0
+        return self.number("NCCL_CUMEM_ENABLE", int(self.release.has("uses_cumem"))) != 0
 
     @property
     def lazy(self) -> bool:
         """Whether trees and multicast buffers are made at their first use."""
-        return self.cumem and self.version >= LAZY_SINCE and self.number("NCCL_RUNTIME_CONNECT", 1) != 0
+        return self.cumem and self.release.has("connects_late") and self.number("NCCL_RUNTIME_CONNECT", 1) != 0
 
     def may_use(self, algorithm: str) -> bool:
         """Whether NCCL_ALGO leaves an algorithm."""
@@ -76,14 +73,15 @@ def wires_of(job: Job, device: Device) -> Wires:
     major = int(device.compute_capability.partition(".")[0]) if device.compute_capability[:1].isdigit() else 8
     named = job.hardware.gpu if job.hardware is not None else None
     nvlink = (find_gpu(named).interconnect_gb_s or 0) > 0 if isinstance(named, str) else True
-    stated = versions(job.train.version if job.train is not None else None)
-    version = stated.get("nccl") or _nccl_of(stated.get("torch", (2, 13)))
+    release = _nccl_of(job.train.version if job.train is not None else None)
     settings = tuple(sorted((key, str(value)) for key, value in ((job.env.nccl if job.env is not None else None) or {}).items()))
-    return Wires(major, nvlink, version, settings)
+    return Wires(major, nvlink, release, settings)
 
 
-def _nccl_of(torch: tuple[int, ...]) -> tuple[int, ...]:
-    return NCCL_OF_TORCH.get(torch[:2], (2, 19) if torch < (2, 4) else (2, 28))
+def _nccl_of(text: str | None) -> Release:
+    """The NCCL that a text names, or that of the torch that it names."""
+    number = stated(text).get("nccl") or number_of(release_in(text, "torch").value("nccl"))
+    return Release("nccl", number)
 
 
 def beside_allocator(job: Job, mesh: Mesh, framework: str, device: Device, *, experts: bool = False, tied: bool = False) -> tuple[Line, ...]:
@@ -94,19 +92,23 @@ def beside_allocator(job: Job, mesh: Mesh, framework: str, device: Device, *, ex
     return nccl_lines(communicators(mesh, framework, per_node=per_node, experts=experts, tied=tied), wires_of(job, device))
 
 
-RINGS = {7: 12, 8: 24, 9: 24, 10: 32}
-"""Channels of rings between GPUs with NVLink, by generation. The search (ncclTopoCompute, ncclTopoDupChannels) lays as many rings as the links'
-bandwidth has room for at the highest speed of its list, 3·40 of 120 GB/s on V100, 6·40 of 240 on A100, 6·60 of 371 on H100, 8·90 of 722 on B200,
-halves their speed for twice as many, and ncclTopoPostset doubles them once more."""
 WITHOUT_NVLINK, BETWEEN_NODES, MOST = 2, 16, 32
 """One ring over PCIe, doubled; one a network card of a node with eight, doubled; and what no usual topology exceeds."""
 
 
 def channels(c: Communicator, wires: Wires) -> int:
-    """Channels of a communicator's rings."""
-    found = BETWEEN_NODES if c.spans_nodes else (RINGS.get(wires.major, MOST) if wires.nvlink else WITHOUT_NVLINK)
+    """Channels of a communicator's rings. Between GPUs with NVLink (`catalog/data/gpu_generations.csv`) the search (ncclTopoCompute,
+    ncclTopoDupChannels) lays as many rings as the links' bandwidth has room for at the highest speed of its list, halves their speed for twice as
+    many, and ncclTopoPostset doubles them once more."""
+    found = BETWEEN_NODES if c.spans_nodes else ((_rings(wires.major) or MOST) if wires.nvlink else WITHOUT_NVLINK)
     found = min(found, wires.number("NCCL_MAX_NCHANNELS", found), wires.number("NCCL_MAX_CTAS", found))
     return max(found, wires.number("NCCL_MIN_NCHANNELS", 1), wires.number("NCCL_MIN_CTAS", 1))
+
+
+def _rings(major: int) -> int | None:
+    """Channels of a generation's rings over NVLink, None where they are not known."""
+    generation = generations().get(major)
+    return generation.nccl_rings if generation is not None else None
 
 
 def peer_channels(c: Communicator, wires: Wires) -> int:

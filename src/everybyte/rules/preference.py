@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec.structs import replace
 
 from everybyte.basics.record import Record
+from everybyte.catalog.releases import Release
 from everybyte.layers.logprobs import ScoreHead
 from everybyte.layers.network import Network, Tower
 from everybyte.layers.setup import Setup
@@ -53,19 +54,16 @@ ALGORITHMS: dict[str, Algorithm] = {
     "ppo": Algorithm("scaled log-probs", reference="before", generates=True, critic=True),
 }
 
-COPIED_SINCE, FUSED_SINCE = (0, 29), (1, 14)
-"""trl versions from which DPO copies the logits without their last position, and from which no logits are made at all (trainer/utils.py
-add_fused_lm_head)."""
 FUSED = ("dpo", "kto", "grpo", "rloo")
 """Trainers that have the fused head; CPO, ORPO and PPO (trl.experimental) do not."""
 
 
-def loss_of(name: str, trl: tuple[int, ...], *, swift: bool) -> str:
+def loss_of(name: str, trl: Release, *, swift: bool) -> str:
     """Name of the loss (`layers.loss.LOSSES`) of an algorithm under a trl version; ms-swift works out log-probabilities itself."""
-    if name in FUSED and trl >= FUSED_SINCE and not swift:
+    if name in FUSED and trl.has("fused_head") and not swift:
         return "logps-fused"
     if name == "dpo":
-        return "logps-copied" if trl >= COPIED_SINCE and not swift else "logps-rolled"
+        return "logps-copied" if trl.has("copies_dpo_logits") and not swift else "logps-rolled"
     if ALGORITHMS[name].scores == "scaled log-probs":
         return "logps-pinned" if ALGORITHMS[name].critic else "logps-scaled"
     return "logps-and-entropy" if ALGORITHMS[name].scores == "log-probs and entropy" else "logps-sliced"

@@ -8,6 +8,7 @@ from typing import Any
 from everybyte.basics.dtypes import DTYPES, DType
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of
+from everybyte.catalog.releases import Release, newest, releases
 from everybyte.job import Job, Serve
 from everybyte.job.form import CudaGraphs, ServeMesh
 from everybyte.rules.cache import Format
@@ -56,15 +57,16 @@ class Extra:
             choices.warn(f"not modelled for {engine}, taken as without effect on memory: serve.extra.{', serve.extra.'.join(sorted(left))}")
 
 
-def release(serve: Serve, newest: tuple[int, ...], engine: str, choices: Choices) -> tuple[int, ...]:
-    """The version that rules are chosen by; the newest one that was read where the job does not say, which is told."""
-    found = _NUMBERS.search(serve.version or "")
-    numbers = tuple(int(part) for part in found.groups() if part) if found else ()
+def release_of(serve: Serve, line: str, choices: Choices) -> Release:
+    """The release that rules are chosen by; the newest one that was read where the job does not say, which is told."""
+    number = _NUMBERS.search(serve.version or "")
+    numbers = tuple(int(part) for part in number.groups() if part) if number else ()
     if numbers and any(numbers):
-        return numbers
-    text = ".".join(map(str, newest))
-    choices.assume(f"rules of {engine} {text}; serve.version chooses another" if not serve.version else f"{engine} {serve.version}: rules of {text}")
-    return newest
+        return Release(line, numbers)
+    found = newest(line)
+    stated = f"{releases(line).title} {serve.version}: rules of {found.text}"
+    choices.assume(stated if serve.version else f"rules of {found.title}; serve.version chooses another")
+    return found
 
 
 def mesh_of(job: Job) -> ServeMesh:

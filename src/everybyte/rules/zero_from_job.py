@@ -9,9 +9,10 @@ from msgspec.structs import replace
 from everybyte.basics.dtypes import BF16, FP16, FP32, DType, dtype
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import USER, default_of
+from everybyte.catalog.releases import release_in
 from everybyte.job import Train
 from everybyte.layers.network import Network
-from everybyte.rules.choices import Choices, versions
+from everybyte.rules.choices import Choices
 from everybyte.rules.layout import Layout
 from everybyte.rules.mesh import Mesh
 from everybyte.rules.recipe import Recipe
@@ -87,19 +88,17 @@ def _refuse(extra: dict[str, Any]) -> None:
 def _settings(train: Train, stage: Literal[1, 2, 3], mesh: Mesh, network: Network, recipe: Recipe, framework: str, choices: Choices) -> ZeroSettings:
     extra = train.extra or {}
     preset = PRESETS.get(str(extra.get("framework", "")), PRESETS.get(train.framework or "", {})).get(stage, {})
-    release = versions(train.version).get("deepspeed", (99,))
-    # pull request 8207 (0.19.5): offloaded tensors are pinned unless a configuration says otherwise
-    chosen: dict[str, Any] = {"overlap": stage == 3, "pinned": release >= (0, 19, 5), **preset}
+    release = release_in(train.version, "deepspeed")
+    chosen: dict[str, Any] = {"overlap": stage == 3, "pinned": release.has("pins_by_default"), **preset}
     given = _given(train)
-    if stage == 1 and release < (0, 13):
-        # pull request 4887: until then overlap_comm and contiguous_gradients were ignored in stage 1
+    if stage == 1 and release.has("stage1_ignores_overlap"):
         given |= {"overlap": False, "contiguous": False}
     _note(chosen, given, framework, choices)
     found: dict[str, Any] = {name: _auto(name, network.hidden) if value == AUTO else value for name, value in (chosen | given).items()}
     place = _places(train, stage)
     return ZeroSettings(
         stage=stage, degree=_degree(extra, mesh), accumulates=recipe.gradients_live == "always", accumulation=_dtype(extra, "grad_accum_dtype"),
-        master=_master(recipe, extra), bucket_before_loss=release < (0, 18, 3), **found, **place,
+        master=_master(recipe, extra), bucket_before_loss=release.has("bucket_before_loss"), **found, **place,
     )  # fmt: skip
 
 

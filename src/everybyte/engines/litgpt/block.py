@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from everybyte.basics.dtypes import FP32
 from everybyte.basics.record import Record
+from everybyte.catalog.releases import Release
 from everybyte.engines.litgpt.linear import joined, linear
-from everybyte.engines.litgpt.release import Release
 from everybyte.engines.litgpt.sizes import Sizes
 from everybyte.layers import ops
 from everybyte.layers.mlp import activate
@@ -53,16 +53,16 @@ class LitAttention(Record, frozen=True):
         s = self.sizes
         heads = Heads(s.heads, s.groups, s.head_size, s.head_size)
         widths = (heads.q_width, heads.k_width, heads.v_width)
-        qkv = joined(t, x, "qkv", widths, bias=s.qkv_bias, grouped=s.groups != s.heads, clones=self.release.clones_index)
+        qkv = joined(t, x, "qkv", widths, bias=s.qkv_bias, grouped=s.groups != s.heads, clones=self.release.has("clones_index"))
         q, k, v = ops.split(t, qkv, [(x.dims[0], w) for w in widths])
         if s.qk_norm:
             q, k = self._norms(t, q, "norm_q", s.heads), self._norms(t, k, "norm_k", s.groups)
-        if self.release.interleaves:
+        if self.release.has("interleaves"):
             if 1 < s.groups < s.heads:
                 q = ops.contiguous(t, q)
             k, v = self._spread(t, k), self._spread(t, v)
         q, k = self._positions(t, q), self._positions(t, k)
-        if not self.release.interleaves:
+        if not self.release.has("interleaves"):
             k, v = (part if s.groups == s.heads else ops.repeat(t, part, q.dims) for part in (k, v))
         bias = None
         if s.window and not s.softcap:

@@ -7,9 +7,9 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from everybyte.basics.record import Record
+from everybyte.catalog.releases import Release
 from everybyte.engines.litgpt.block import LitBlock, LitNorm
 from everybyte.engines.litgpt.head import LitLoss, LitOutput
-from everybyte.engines.litgpt.release import Release
 from everybyte.engines.litgpt.sizes import Sizes, sizes_of
 from everybyte.layers.network import Embedding, Network, Run
 from everybyte.layers.norm import layer_norm
@@ -50,9 +50,9 @@ def rendition(network: Network, script: Script) -> Network:
     """LitGPT's form of a network. Raises Unsupported for one that its model files cannot be."""
     layers = [(run, _adjusted(sizes_of(run.layer), script)) for run in network.runs]
     first = layers[0][1]
-    norm = LitNorm(first.norm, first.unit_offset, script.release.half_product)
+    norm = LitNorm(first.norm, first.unit_offset, script.release.has("half_product"))
     head = network.head
-    capped = bool(head and head.softcap) and (script.release.caps_chunks or not script.chunk)
+    capped = bool(head and head.softcap) and (script.release.has("caps_chunks") or not script.chunk)
     table = Embedding(network.vocab, network.hidden, "transformer.wte", scaled=bool(getattr(network.stem, "scaled", False)))
     return Network(
         network.name, "litgpt", network.hidden, network.vocab, tuple(_runs(layers, norm, script)),

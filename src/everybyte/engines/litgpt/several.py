@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from everybyte.basics.dtypes import DType
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of
+from everybyte.catalog.releases import Release
 from everybyte.engines.litgpt.linear import LORA
-from everybyte.engines.litgpt.release import Release
 from everybyte.job import Job
 from everybyte.job.words import Sharding
 from everybyte.layers.network import Network
@@ -52,8 +52,8 @@ def spread_of(job: Job, network: Network, recipe: Recipe, release: Release, choi
     assert train is not None
     refuse_offload(train)
     gpus = (job.hardware.gpus if job.hardware else None) or 1
-    usual: Sharding = "none" if gpus == 1 else ("fsdp2" if release.shards_rows and recipe.setup.adapter is not None else "fsdp1")
-    sharding = choices.pick("train.sharding", train.sharding, usual, default_of(release.name))
+    usual: Sharding = "none" if gpus == 1 else ("fsdp2" if release.has("shards_rows") and recipe.setup.adapter is not None else "fsdp1")
+    sharding = choices.pick("train.sharding", train.sharding, usual, default_of(release.title))
     mesh = mesh_of(train, job.hardware, network, choices, sharding=sharding)
     for axis in ("tp", "pp", "ep", "etp", "cp", "ulysses"):
         if (size := getattr(mesh, axis)) > 1:

@@ -7,9 +7,10 @@ from typing import Any
 from everybyte.basics.dtypes import FP32
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of, inferred
+from everybyte.catalog.releases import Release
 from everybyte.engines.litgpt.linear import LORA, PROMPT, SCALED
 from everybyte.engines.litgpt.network import Script, rendition
-from everybyte.engines.litgpt.release import Release, release_of
+from everybyte.engines.litgpt.release import release_of
 from everybyte.engines.litgpt.several import spread_of
 from everybyte.job import InlineModel, Job, Train
 from everybyte.layers.network import Network
@@ -46,7 +47,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     train, choices = job.train, Choices()
     _refuse(job)
     release = release_of(train.version)
-    choices.note("train.version", release.name, "given" if train.version else default_of("everybyte, the latest release it knows"))
+    choices.note("train.version", release.title, "given" if train.version else default_of("everybyte, the latest release it knows"))
     recipe = _recipe(train, network, release, choices)
     found = spread_of(job, network, recipe, release, choices)
     recipe = found.recipe
@@ -77,9 +78,9 @@ def _recipe(train: Train, network: Network, release: Release, choices: Choices) 
     choices.note("train.framework", "litgpt", "given")
     quantized = train.quantization is not None and train.quantization.format is not None
     defaults = Defaults(
-        release.name, seq_len=512, precision="bf16" if quantized else "bf16-mixed", optimizer="paged_adamw_32bit" if quantized else "adamw",
+        release.title, seq_len=512, precision="bf16" if quantized else "bf16-mixed", optimizer="paged_adamw_32bit" if quantized else "adamw",
         packed_skip=(), batch_bytes_per_token=16, loss=lambda train, choices: "litgpt",
-        impl="fused" if _pretrains(train) else "foreach", kernels=Kernels(holds_linear_inputs=quantized and release.holds_inputs),
+        impl="fused" if _pretrains(train) else "foreach", kernels=Kernels(holds_linear_inputs=quantized and release.has("holds_inputs")),
     )  # fmt: skip
     weights, compute, master, gradient, state = precision_of(train, defaults, choices)
     if master is not None:
@@ -91,15 +92,15 @@ def _recipe(train: Train, network: Network, release: Release, choices: Choices) 
     setup = Setup(
         weights=weights, compute=compute, trainable=("*",) if adapter is None else (SCALED_NORMS if adapter.kind == SCALED else ()), adapter=adapter,
         packed=packed, kernels=kernels_of(train, defaults, choices), single=batch.b == 1, dropout=train.dropout,
-        input_grads=packed is not None and release.stable_embedding,
+        input_grads=packed is not None and release.has("stable_embedding"),
     )  # fmt: skip
-    accumulation = choices.pick("train.grad_accum", train.grad_accum, max(16 // batch.b, 1), default_of(release.name))
-    if release.longest_first:
+    accumulation = choices.pick("train.grad_accum", train.grad_accum, max(16 // batch.b, 1), default_of(release.title))
+    if release.has("longest_first"):
         choices.assume("seq_len is that of the longest sample, which the script puts into its first micro-batch; later ones are shorter")
     return Recipe(
         setup=setup, batch=batch, optimizer=optimizer_of(train, defaults, choices, master, state), recompute=recompute_of(train, defaults, choices),
         gradient=gradient, stream=weights, gradients_live="always" if accumulation > 1 else "backward", batch_bytes_per_token=16,
-        graph_outlives=not release.longest_first,
+        graph_outlives=not release.has("longest_first"),
     )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def draft_of(job: Job, network: Network, settings: Settings, choices: Choices) -
     caches = [stored(small, index, cells, forms, settings.release) for index in range(count)]
     size = sum(cache.kv + settings.slots * cache.state for cache in caches)
     gpus = 0 if job.hardware is not None and job.hardware.gpus == 0 else 1
-    split = Split(gpus, count, 0 if gpus else count + 1, count + 1 if gpus else 0, (1.0,) * gpus, (), WeightFormats("q4_k"), settings.release.build)
+    split = Split(gpus, count, 0 if gpus else count + 1, count + 1 if gpus else 0, (1.0,) * gpus, (), WeightFormats("q4_k"), settings.release)
     compute = (buffers(small, settings, cells, split, False) or (0,))[0]
     choices.assume(f"the draft model {small.name} is quantised and cached as the model is")
     return (

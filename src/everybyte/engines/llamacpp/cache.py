@@ -6,8 +6,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from everybyte.allocator.ggml import Kind
+from everybyte.catalog.releases import Release
 from everybyte.engines.llamacpp.layers import attention_of, blocks_of, caches_of, knows_windows, parts_of
-from everybyte.engines.llamacpp.release import Release
+from everybyte.engines.llamacpp.release import is_fork
 from everybyte.layers.mla import MLA
 from everybyte.layers.multihead import MultiHead
 from everybyte.layers.network import Network
@@ -57,9 +58,9 @@ def cells_of(network: Network, release: Release, *, context: int, ubatch: int, s
     Source: llama.cpp llama-context.cpp (n_ctx_seq), llama-kv-cache-iswa.cpp.
     """
     streams = 1 if unified else slots
-    cells = padded(context, release.cell_step)
+    cells = padded(context, release.whole("cell_step"))
     window = largest_window(network)
-    if not (window and release.has_windows and knows_windows(network)):
+    if not (window and release.has("has_windows") and knows_windows(network)):
         return Cells(cells, 0, streams)
     if whole_windows:
         return Cells(cells, cells, streams)
@@ -96,7 +97,7 @@ def stored(network: Network, index: int, cells: Cells, forms: Formats, release: 
         keys, values = _latent_widths(latent, forms, release)
     else:
         keys, values = (elements(cache.dims)[0] for cache in kept[:2])
-        if not forms.flash and release.writes_rows:
+        if not forms.flash and release.has("writes_rows"):
             values = widest_values(network)
     return Stored(tokens, forms.key.row_bytes(keys), forms.value.row_bytes(values), windowed, state)
 
@@ -104,7 +105,7 @@ def stored(network: Network, index: int, cells: Cells, forms: Formats, release: 
 def _encoder_widths(block: Any, release: Release) -> tuple[int, int]:
     """Numbers of the rows that an encoder's layer has in the cache, though it reads none: until llama.cpp PR 12799 (May 2025)."""
     part = getattr(block, "attention", None)
-    shape = attention_of(part) if isinstance(part, MultiHead) and release.caches_encoders else None
+    shape = attention_of(part) if isinstance(part, MultiHead) and release.has("caches_encoders") else None
     return (shape.key * shape.kv_heads, shape.value * shape.kv_heads) if shape is not None else (0, 0)
 
 
@@ -134,10 +135,10 @@ def _latent_widths(part: MLA, forms: Formats, release: Release) -> tuple[int, in
     shape = attention_of(part)
     assert shape is not None
     row = part.kv_rank + part.rope
-    if release.fork:
+    if is_fork(release):
         if forms.latent == 0:
             return shape.key * shape.heads, shape.value * shape.heads
         return row, part.kv_rank if forms.latent == 1 and not forms.flash else 0
-    if not release.keeps_latent:
+    if not release.has("keeps_latent"):
         return shape.key * shape.heads, shape.value * shape.heads
-    return row, 0 if release.stores_latent_once else part.kv_rank
+    return row, 0 if release.has("stores_latent_once") else part.kv_rank

@@ -6,30 +6,29 @@ from functools import lru_cache
 
 from everybyte.allocator.ggml_planner import compute_buffers
 from everybyte.allocator.ggml_schedule import Devices, Rules
+from everybyte.catalog.releases import Release
 from everybyte.engines.llamacpp.cache import Cells, widest_values
 from everybyte.engines.llamacpp.graph.decoder import NoGraph, prompt_graph
 from everybyte.engines.llamacpp.graph.prompt import Prompt
 from everybyte.engines.llamacpp.placement import Split
-from everybyte.engines.llamacpp.release import Release
+from everybyte.engines.llamacpp.release import is_fork
 from everybyte.engines.llamacpp.settings import Settings
 from everybyte.layers.network import Network
 
 PIPELINE_COPIES = 4
 """Batches under way at once where layers are split over GPUs (ggml-backend.cpp GGML_SCHED_MAX_COPIES)."""
-WEIGHS_EXPERTS = 3745
-"""First build of the fork that copies experts by the tokens each gets (PR 520, June 12, 2025)."""
 MOST_SOURCES = 10
 """Inputs of a split, at most (GGML_MAX_SRC), before the end of 2025."""
 
 
 def rules_of(release: Release) -> Rules:
     """The scheduler and allocator of a build."""
-    if release.fork:
-        weighs = release.build >= WEIGHS_EXPERTS
+    if is_fork(release):
+        weighs = release.has("weighs_experts")
         return Rules(
             skips_small=False, most_inputs=MOST_SOURCES, more_inplace=False, rows_everywhere=False, weighs_experts=weighs, unused_inputs=False
         )  # fmt: skip
-    if not release.takes_embeddings:
+    if not release.has("takes_embeddings"):
         return Rules(most_inputs=MOST_SOURCES, more_inplace=False, unused_inputs=False)
     return Rules()
 
@@ -37,7 +36,7 @@ def rules_of(release: Release) -> Rules:
 def prompt_of(network: Network, settings: Settings, cells: Cells) -> Prompt:
     """The largest prompt: as many tokens as a ubatch has, rounded up to the sequences."""
     release = settings.release
-    sequences = settings.slots if release.has_streams and (release.takes_embeddings or not settings.unified) else 1
+    sequences = settings.slots if release.has("has_streams") and (release.has("takes_embeddings") or not settings.unified) else 1
     tokens = -(-settings.ubatch // sequences) * sequences
     return Prompt(
         release, tokens, sequences, min(tokens, settings.outputs) if settings.outputs else tokens, cells.context, cells.window, cells.streams,

@@ -7,15 +7,10 @@ from typing import NamedTuple
 
 from everybyte.allocator.ggml import Kind, kind
 from everybyte.basics.errors import BadInput
-from everybyte.engines.llamacpp.release import Release
+from everybyte.catalog.releases import Release
 from everybyte.engines.llamacpp.settings import Override, overrides_of
 from everybyte.job import Job
 from everybyte.rules.serve_settings import Extra
-
-INTERLEAVED_ON_CUDA = {
-    "iq2_k": 3714, "iq3_k": 3714, "iq4_k": 3714, "iq5_k": 3714, "iq4_ks": 3715, "iq5_ks": 3715, "iq1_s_r4": 3726, "iq1_m_r4": 3729,
-}  # fmt: skip
-"""Row-interleaved format -> first build of the fork whose CUDA part multiplies with it (commits 89728ab03, 6989ca024, 631ceee07, 1b9b7bd5a)."""
 
 
 class Formats(NamedTuple):
@@ -44,7 +39,7 @@ class Split(NamedTuple):
     """Cumulated shares of the GPUs."""
     overrides: tuple[Override, ...]
     formats: Formats
-    build: int = 0
+    release: Release
 
     @property
     def whole(self) -> bool:
@@ -53,7 +48,7 @@ class Split(NamedTuple):
 
     def keeping(self, asked: int, release: Release) -> Split:
         """The same with `asked` layers, the output among them, on GPUs (-ngl)."""
-        first = max(self.layers + (1 if release.counts_output_first else 0) - asked, 0)
+        first = max(self.layers + (1 if release.has("counts_output_first") else 0) - asked, 0)
         return self._replace(first=first, counted=min(asked, self.layers + 1))
 
     def layer(self, index: int) -> int:
@@ -88,7 +83,7 @@ class Split(NamedTuple):
         """Whether a weight in host memory is in a format that no GPU computes with: it is not copied for large batches."""
         del name, index
         formats = self.formats
-        return formats.repacked or (formats.interleaved and self.build < INTERLEAVED_ON_CUDA.get(formats.base, self.build + 1))
+        return formats.repacked or (formats.interleaved and not self.release.has(f"interleaved_{formats.base}_on_cuda"))
 
 
 @lru_cache(maxsize=64)
@@ -115,7 +110,7 @@ def split_of(job: Job, layers: int, release: Release, extra: Extra, formats: For
     shares += (0.0,) * (gpus - len(shares))
     total = sum(shares) or 1.0
     ends = tuple(sum(shares[: index + 1]) / total for index in range(gpus))
-    split = Split(gpus, layers, layers + 1, 0, ends, overrides_of(extra), formats, release.build)
+    split = Split(gpus, layers, layers + 1, 0, ends, overrides_of(extra), formats, release)
     if not gpus:
         return split
     return split.keeping(layers + 1 if serve.gpu_layers is None or serve.gpu_layers < 0 else serve.gpu_layers, release)

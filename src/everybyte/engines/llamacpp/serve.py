@@ -49,7 +49,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     if job.serve.gpu_layers is None and split.gpus and device.capacity and parts.needed > free:
         if by_ollama:
             parts = _fitting(job, network, parts, free, choices)
-        elif release.fits_itself:
+        elif release.has("fits_itself"):
             choices.warn("all layers on GPUs do not fit; llama-server since December 2025 then moves layers to host memory (--fit): see serve.gpu_layers")
     for name in WITHOUT_MEMORY:
         extra.get(name)

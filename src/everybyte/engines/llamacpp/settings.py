@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from everybyte.allocator.ggml import Kind, kind
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of
-from everybyte.engines.llamacpp.release import Release
+from everybyte.catalog.releases import Release
+from everybyte.engines.llamacpp.release import is_fork
 from everybyte.job import Job, Serve
 from everybyte.layers.network import Network
 from everybyte.rules.choices import Choices
@@ -20,8 +21,6 @@ DEFAULT_CONTEXT, DEFAULT_BATCH, DEFAULT_UBATCH = 4096, 2048, 512
 FLASH = {"flash": True, "flash2": True, "on": True, "fa": True, "eager": False, "off": False, "none": False}
 CACHE_KINDS = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1", "q6_0")
 _SPELT = {"auto": "f16", "fp16": "f16", "fp32": "f32"}
-FLASH_BY_ITSELF = 6325
-"""First build in which flash attention turns itself on (llama.cpp PR 15434, August 2025)."""
 
 
 class Settings(NamedTuple):
@@ -60,25 +59,25 @@ def settings_of(job: Job, network: Network, release: Release, extra: Extra, choi
     key, value = cache_kinds(serve, flash, choices)
     return Settings(
         release, context, min(ubatch, batch, total), slots, unified, flash, key, value, bool(serve.swa_full), _outputs(serve, slots, release, extra, choices),
-        _whole(extra, "mla", 3) if release.fork else 0, _whole(extra, "amb", 1 << 20), extra.flag("fmoe"),
+        _whole(extra, "mla", 3) if is_fork(release) else 0, _whole(extra, "amb", 1 << 20), extra.flag("fmoe"),
     )  # fmt: skip
 
 
 def _slots(serve: Serve, network: Network, release: Release, choices: Choices) -> int:
     """Slots matter to recurrent states and windows; elsewhere one sequence stands for all."""
-    return choices.pick("serve.parallel_slots", serve.parallel_slots or serve.sequences, release.slots, default_of(NAME))
+    return choices.pick("serve.parallel_slots", serve.parallel_slots or serve.sequences, release.whole("slots"), default_of(NAME))
 
 
 def _unified(serve: Serve, slots: int, release: Release, choices: Choices) -> bool:
     """Whether all sequences share one cache: always before streams (b5900), by the job since; a server with default slots shares."""
-    if slots == 1 or not release.has_streams:
+    if slots == 1 or not release.has("has_streams"):
         return True
     return choices.pick("serve.unified_kv", serve.unified_kv, True, default_of(NAME))
 
 
 def flash_of(serve: Serve, release: Release, choices: Choices) -> bool:
     """Whether flash attention runs."""
-    by_itself = not release.fork and release.build >= FLASH_BY_ITSELF
+    by_itself = release.has("flash_by_itself")
     word = choices.pick("serve.attention", serve.attention, "flash" if by_itself else "eager", default_of(NAME))
     if word in ("auto", "sdpa"):
         return by_itself
@@ -106,7 +105,7 @@ def _outputs(serve: Serve, slots: int, release: Release, extra: Extra, choices: 
     """Rows of logits; 0: one for each token, the library's own default and that of every front end before mid-2026. llama-server of a later build, if the
     job names one, asks for one row a slot and one more for each drafted token."""
     stated = extra.count("n_outputs")
-    if stated is not None or not release.few_outputs or serve.engine == "ollama":
+    if stated is not None or not release.has("few_outputs") or serve.engine == "ollama":
         return stated or 0
     if serve.version is None:
         choices.assume("logits of every token of a batch are reserved; llama-server since mid-2026 reserves one token per slot (serve.extra.n_outputs)")

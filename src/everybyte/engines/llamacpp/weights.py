@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 from everybyte.basics.dtypes import DTYPES
 from everybyte.basics.errors import Unsupported
+from everybyte.catalog.releases import Release
 from everybyte.engines.llamacpp.placement import Formats, Split
-from everybyte.engines.llamacpp.release import Release
+from everybyte.engines.llamacpp.release import is_fork
 from everybyte.job import Job, Serve
 from everybyte.layers.network import Network
 from everybyte.models.source import checkpoint_of
@@ -61,7 +62,7 @@ def formats_of(serve: Serve, network: Network, release: Release, extra: Extra, o
     base = MIXTURES.get(plain) or packed_type(plain) or {"fp16": "f16", "fp32": "f32", "mxfp4": "mxfp4", "": "f16"}.get(plain) or _nearest(serve)
     names: tuple[tuple[str, str], ...] = ()
     if plain in MIXTURES:
-        converter = Converter(release.build, both_latents=release.fork) if not release.fork else Converter(both_latents=True)
+        converter = Converter(both_latents=True) if is_fork(release) else Converter(release)
         names = tuple((t.tensor.name, t.kind) for t in typed_tensors(network, quantization(plain), converter))
     return Formats(base, names, interleaved, repacked)
 

@@ -12,6 +12,8 @@ from everybyte.basics.errors import BadInput
 from everybyte.basics.origin import default_of, inferred
 from everybyte.basics.record import Record
 from everybyte.basics.units import ceil_div
+from everybyte.catalog.generations import by_word
+from everybyte.catalog.releases import Release
 from everybyte.job import Job
 from everybyte.layers.network import Network, declare
 from everybyte.layers.size import elements
@@ -22,13 +24,16 @@ from everybyte.rules.account import Account, Device
 from everybyte.rules.cache import Format
 from everybyte.rules.choices import Choices
 from everybyte.rules.pooled import Server, account_of
-from everybyte.rules.serve_settings import Extra, mesh_of, release
+from everybyte.rules.serve_settings import Extra, mesh_of, release_of
 from everybyte.rules.serve_weights import setup_of
 from everybyte.rules.tensor_parallel import Cut, refuse_odd
 
 NAME = "LMDeploy"
-NEWEST = (0, 18)
 DEFAULT_CONTEXT = 8192
+BATCH = 128
+"""max_batch_size on cards whose name the engine does not know."""
+PREFILL = 8192
+"""max_prefill_token_num of TurboMind."""
 BITS = {"auto": 0, "bf16": 0, "fp16": 0, "int8": 8, "int4": 4}
 SOURCE = "lmdeploy messages.py cache_max_entry_count: share of free memory (since 0.2.2; of all memory before), blocks of cache_block_seq_len tokens"
 RUNTIME = "lmdeploy pytorch/engine/executor/base.py _get_runtime_size: kept free for logits; 0.9: 7 bytes of each, from 0.10: 2, and two more rows a sequence"
@@ -54,50 +59,48 @@ def account(job: Job, network: Network, device: Device) -> Account:
     assert job.serve is not None
     serve, choices = job.serve, Choices()
     extra = Extra(serve)
-    version = release(serve, NEWEST, NAME, choices)
+    release = release_of(serve, "lmdeploy", choices)
     tp = mesh_of(job).tp or 1
     refuse_odd(network, tp)
     setup = setup_of(serve, network, choices)
     context = choices.pick(
         "serve.context", serve.context or extra.count("session_len"), network.max_positions or DEFAULT_CONTEXT, inferred("the model's maximum")
     )
-    running = choices.pick("serve.sequences", serve.sequences or extra.count("max_batch_size"), _batch(device, version), default_of(NAME))
+    running = choices.pick("serve.sequences", serve.sequences or extra.count("max_batch_size"), _batch(device, release), default_of(NAME))
     share = extra.share("cache_max_entry_count")
-    fraction = choices.pick("serve.memory_fraction", serve.memory_fraction or share, 0.8 if version >= (0, 2, 2) else 0.5, default_of(NAME))
+    fraction = choices.pick("serve.memory_fraction", serve.memory_fraction or share, release.share("cache_share"), default_of(NAME))
     page = choices.pick("serve.block_size", serve.block_size or extra.count("cache_block_seq_len"), 64, default_of(NAME))
     is_pytorch = str(extra.get("backend") or "turbomind") == "pytorch"
     tokens = serve.batched_tokens or extra.count("max_prefill_token_num")
-    tokens = choices.pick("serve.batched_tokens", tokens, 4096 if is_pytorch and version < (0, 18) else 8192, default_of(NAME))
+    tokens = choices.pick("serve.batched_tokens", tokens, release.whole("prefill_pytorch") if is_pytorch else PREFILL, default_of(NAME))
     word = choices.pick("serve.kv_dtype", serve.kv_dtype.k if serve.kv_dtype else None, "auto", default_of(NAME))
     if word not in BITS:
         raise BadInput("serve.kv_dtype", f"{word!r} is no cache format of LMDeploy; it has {', '.join(BITS)} (quant_policy 0, 8, 4)")
     work: tuple[Line, ...] = ()
     if is_pytorch:
-        work = (_logits(network.vocab, tokens, running, version),)
+        work = (_logits(network.vocab, tokens, running, release),)
     else:
         choices.assume("TurboMind's buffers come out of what cache_max_entry_count leaves; they are not in the rows")
     extra.tell(choices, NAME)
     kind = Format(setup.weights if setup.weights.bits <= 16 else BF16)
     server = Server(
-        NAME, setup, Cut(tp, tp, 1, tp, tp, tp), 1, kind, context, running, page, fraction, SOURCE, work, of_total=version < (0, 2, 2),
+        NAME, setup, Cut(tp, tp, 1, tp, tp, tp), 1, kind, context, running, page, fraction, SOURCE, work, of_total=release.has("share_of_total"),
         priced=Scaled(BITS[word], _head_width(network)),
     )  # fmt: skip
     return account_of(job, network, device, server, choices)
 
 
-def _logits(vocab: int, tokens: int, running: int, version: tuple[int, ...]) -> Line:
-    if version < (0, 10):
-        return Line("activation/logits", "activation", 7 * tokens * vocab, plain("7·n·V", n=tokens, V=vocab), RUNTIME, "formula")
-    text = plain("2·(n + 2·R)·V", n=tokens, R=running, V=vocab)
-    return Line("activation/logits", "activation", 2 * (tokens + 2 * running) * vocab, text, RUNTIME, "formula")
+def _logits(vocab: int, tokens: int, running: int, release: Release) -> Line:
+    each = release.whole("logit_bytes")
+    if not release.has("counts_sampled_rows"):
+        return Line("activation/logits", "activation", each * tokens * vocab, plain(f"{each}·n·V", n=tokens, V=vocab), RUNTIME, "formula")
+    text = plain(f"{each}·(n + 2·R)·V", n=tokens, R=running, V=vocab)
+    return Line("activation/logits", "activation", each * (tokens + 2 * running) * vocab, text, RUNTIME, "formula")
 
 
-def _batch(device: Device, version: tuple[int, ...]) -> int:
+def _batch(device: Device, release: Release) -> int:
     """max_batch_size by card (lmdeploy utils.py get_max_batch_size)."""
-    name = device.name.casefold()
-    large, larger = (384, 1024) if version >= (0, 10) else (256, 512)
-    sizes = (("a100", large), ("a800", large), ("h100", larger), ("h800", larger), *((("h200", larger), ("l20y", larger)) if version >= (0, 10) else ()))
-    return next((size for part, size in sizes if part in name), 128)
+    return int(by_word(release, device.name, "max_batch_size") or BATCH)
 
 
 def _head_width(network: Network) -> int:

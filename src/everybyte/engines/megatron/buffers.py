@@ -25,7 +25,7 @@ def buffers(run: Run, stage: Stage) -> Iterator[Line]:
         yield Line("buffers/mpu", "comm_buffer", size, plain(f"e·{formula}", e=e, **symbols), BUFFER)
     if not run.style.wgrad_fused:
         return
-    if run.style.te and run.versions.reuses_te_gradients:
+    if run.style.te and run.versions.te.has("reuses_gradients"):
         total = _dummies(sizes, run.split, e)
         yield Line("buffers/dummy gradients", "gradient", total, plain("dummies", dummies=total), DUMMIES)
     if stage.has_head and run.versions.reuses_head_gradient:

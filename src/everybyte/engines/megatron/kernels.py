@@ -9,60 +9,45 @@ from typing import Any
 from everybyte.basics.errors import Unsupported
 from everybyte.basics.record import Record
 from everybyte.basics.units import KiB, MiB
+from everybyte.catalog.releases import Number, Release, newest, stated
 from everybyte.engines.megatron.style import AttentionKernel
 from everybyte.job import Train
 from everybyte.ledger.build import Line, plain
-from everybyte.rules.choices import versions
 from everybyte.rules.overhead import CUBLAS_SOURCE, cublas_workspace
-
-Version = tuple[int, ...]
 
 TE_GEMM = "TransformerEngine pytorch/cpp_extensions/gemm.py get_cublas_workspace_size_bytes"
 STORED = {"unfused": "unfused", "eager": "unfused", "flash2": "flash2"}
 """train.attention -> kernel, where the job names it."""
-NEWEST: Version = (99,)
 
 
 class Versions(Record, frozen=True):
-    """Megatron Core and Transformer Engine; the newest that the rules know where the job does not say."""
+    """The packages that rules depend on; of each the newest known one where the job does not say."""
 
-    core: Version = NEWEST
-    te: Version = NEWEST
-    torch: Version = NEWEST
-
-    @property
-    def widens_blackwell(self) -> bool:
-        """PyTorch gives Blackwell's cuBLAS handles 32 MiB as it does Hopper's (pytorch #175344, before 2.12 it did not)."""
-        return self.torch >= (2, 12)
-
-    @property
-    def reuses_te_gradients(self) -> bool:
-        """Dummy weight gradients of linear layers are cached by shape (TransformerEngine ba5dc5d)."""
-        return self.te >= (2, 3)
+    core: Release
+    te: Release
+    torch: Release
 
     @property
     def reuses_head_gradient(self) -> bool:
-        """The head takes its dummy gradient from the same cache (Megatron-LM e7c55de)."""
-        return self.core >= (0, 14) and self.reuses_te_gradients
+        """The head takes its dummy gradient from the cache of the linear layers."""
+        return self.core.has("reuses_head_gradient") and self.te.has("reuses_gradients")
 
-    @property
-    def weighs_early(self) -> bool:
-        """Routing weights multiply activations inside the experts (Megatron-LM 2659630)."""
-        return self.core >= (0, 13)
 
-    @property
-    def adds_by_index(self) -> bool:
-        """Deterministic un-permuting is `index_add_` (Megatron-LM 56818f9)."""
-        return self.core >= (0, 15)
+CORE_NAMES, TE_NAMES, TORCH_NAMES = ("megatron-lm", "megatron-core", "mcore", "megatron"), ("te", "transformer-engine"), ("torch", "pytorch")
 
 
 def versions_of(train: Train) -> Versions:
     """What `train.version` says: `Megatron-LM 0.13, Transformer Engine 2.2` (or megatron-core, mcore, TE)."""
     text = (train.version or "").replace("Transformer Engine", "te").replace("TransformerEngine", "te").replace("Megatron Core", "mcore")
-    found = versions(text)
-    core = next((found[name] for name in ("megatron-lm", "megatron-core", "mcore", "megatron") if name in found), NEWEST)
-    te = next((found[name] for name in ("te", "transformer-engine") if name in found), NEWEST)
-    return Versions(core, te, found.get("torch", found.get("pytorch", NEWEST)))
+    found = stated(text)
+    named = (("megatron-core", CORE_NAMES), ("transformer-engine", TE_NAMES), ("torch", TORCH_NAMES))
+    core, te, torch = (_named(found, line, names) for line, names in named)
+    return Versions(core, te, torch)
+
+
+def _named(found: Mapping[str, Number], line: str, names: tuple[str, ...]) -> Release:
+    number = next((found[name] for name in names if name in found), None)
+    return newest(line) if number is None else Release(line, number)
 
 
 def major(compute_capability: str) -> int:
@@ -112,6 +97,11 @@ class Site(Record, frozen=True):
     streams: bool
     """Forward and backward of two micro-batches run on streams of their own (overlap_moe_expert_parallel_comm)."""
 
+    @property
+    def handle_workspace(self) -> int:
+        """Bytes of one cuBLAS handle's workspace."""
+        return handle_workspace(self.capability, self.config, widens_blackwell=self.versions.torch.has("wide_blackwell_workspaces"))
+
 
 def workspace_config(extra: Mapping[str, Any]) -> str:
     """CUBLAS_WORKSPACE_CONFIG; deterministic mode sets it where the environment does not (training/determinism.py)."""
@@ -129,7 +119,7 @@ def handle_workspace(capability: str, config: str, *, widens_blackwell: bool = T
 @lru_cache(maxsize=1024)
 def workspace_lines(site: Site) -> tuple[Line, ...]:
     """Workspaces of PyTorch's cuBLAS handles and of Transformer Engine, each made once and kept."""
-    one, handles = handle_workspace(site.capability, site.config, widens_blackwell=site.versions.widens_blackwell), 4 if site.streams else 2
+    one, handles = site.handle_workspace, 4 if site.streams else 2
     found = [Line("workspace/cublas", "workspace", handles * one, plain("handles·w", handles=handles, w=one), CUBLAS_SOURCE, "formula")]
     if not site.te:
         return tuple(found)
@@ -146,5 +136,5 @@ def graph_workspaces(site: Site) -> tuple[Line, ...]:
     """Workspaces of two more streams, on which graphs run before capture and in it, each with forward's and autograd's thread."""
     if not site.graphs:
         return ()
-    one = handle_workspace(site.capability, site.config, widens_blackwell=site.versions.widens_blackwell)
+    one = site.handle_workspace
     return (Line("graphs/workspaces", "workspace", 4 * one, plain("handles·w", handles=4, w=one), CUBLAS_SOURCE, "formula"),)

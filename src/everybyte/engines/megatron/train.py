@@ -206,7 +206,7 @@ def _layout(train: Train, extra: Mapping[str, Any], network: Network, mesh: Mesh
             distributed=True, shards=mesh.shards, expert_shards=mesh.expert_shards, states_kept=States(main_bytes(extra), moment), gradient=gradient,
             widens=not extra.get("use-precision-aware-optimizer"), hidden=recipe.stream.nbytes(n * network.hidden), strategy=strategy_of(extra),
             fp8_weights=train.precision == "fp8" and bool(extra.get("fp8-param-gather")),
-            stated=gradient_type(extra, None if given in (None, "none") else gradient), keeps_ends=versions_of(train).core >= (0, 19),
+            stated=gradient_type(extra, None if given in (None, "none") else gradient), keeps_ends=versions_of(train).core.has("keeps_ends"),
         )  # fmt: skip
     return MegatronLayout(
         distributed=distributed, shards=mesh.shards, expert_shards=mesh.expert_shards, states_kept=States(master, moment, muon), gradient=gradient,

@@ -7,13 +7,14 @@ from typing import Literal
 from msgspec.structs import replace
 
 from everybyte.basics.errors import BadInput, Unsupported
+from everybyte.catalog.releases import release_in
 from everybyte.engines.pytorch import automodel, prime_rl, xtuner
 from everybyte.job import Job, Train
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Kernels
 from everybyte.rules.account import Account, Device
 from everybyte.rules.cache import stores
-from everybyte.rules.choices import Choices, versions
+from everybyte.rules.choices import Choices
 from everybyte.rules.from_job import Defaults, recipe_of
 from everybyte.rules.recipe import Recipe
 from everybyte.rules.spread import rank_of, spread
@@ -38,10 +39,6 @@ def loss(train: Train, choices: Choices) -> str:
 
 
 DEFAULTS = Defaults("PyTorch", precision="fp32", loss=loss, batch_bytes_per_token=16)
-MASK_WITHOUT_ONE = (4, 53, 1), (5, 0)
-"""From the first to before the second version of transformers a model that is given no attention mask and no cache makes one, as if its
-sequences were packed (masking_utils.py find_packed_sequence_indices; from 5.0 only if they are)."""
-
 
 EXTRAS = {
     "padded": "batches have padding, so that SDPA gets a mask",
@@ -54,14 +51,11 @@ EXTRAS = {
 
 def defaults(train: Train) -> Defaults:
     """A loop passes ids and labels alone: SDPA is causal without a mask, but for the versions that make one."""
-    first, after = MASK_WITHOUT_ONE
-    masked = first <= versions(train.version).get("transformers", (0,)) < after and not says(train, "use_cache")
+    masked = release_in(train.version, "transformers").has("makes_masks") and not says(train, "use_cache")
     kernels = Kernels(masked=masked or says(train, "padded"))
     return replace(DEFAULTS, kernels=automodel.kernels(kernels) if automodel.is_automodel(train) else kernels)
 
 
-JOINS = (4, 56)
-"""transformers version from which a cache that is empty copies what it is given (cache_utils.py DynamicLayer.update); before, it only held that."""
 JOINED = frozenset({"key", "value", "latent", "rotary key"})
 """Caches whose copies layers declare (layers.ops.join)."""
 
@@ -76,7 +70,7 @@ def with_cache(train: Train, network: Network, recipe: Recipe, choices: Choices)
         return recipe
     if not caches <= JOINED:
         raise Unsupported("train.extra.use_cache", f"{network.family} caches more than keys and values, whose copies are not supported; supported: false")
-    if versions(train.version).get("transformers", JOINS) < JOINS:
+    if not release_in(train.version, "transformers").has("cache_joins"):
         raise Unsupported("train.extra.use_cache", "needs transformers 4.56 or later, whose cache copies its input; false works with all")
     life: Literal["forward", "backward"] = "backward" if says(train, "keeps_outputs", default=True) else "forward"
     return replace(recipe, setup=replace(recipe.setup, kernels=replace(recipe.setup.kernels, past=life)))

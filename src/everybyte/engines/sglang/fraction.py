@@ -10,10 +10,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from everybyte.basics.record import Record
+from everybyte.catalog.releases import Release
 
 SOURCE = "sglang server_args.py _handle_gpu_memory_settings; 0.5.23: arg_groups/memory_hook.py handle_gpu_memory_settings"
-NEWEST = (0, 5, 23)
-"""The release that was read last."""
 
 
 class Asked(Record, frozen=True):
@@ -62,31 +61,31 @@ class _Tier(NamedTuple):
 GiB_IN_MiB = 1024
 
 
-def resolve(asked: Asked, version: tuple[int, ...]) -> Reserve:
+def resolve(asked: Asked, release: Release) -> Reserve:
     """The fraction of a release and what it rests on."""
-    rule = next(rule for since, rule in _RULES if version >= since)
-    return rule(asked, version)
+    rule = next(rule for name, rule in RULES if release.has(name))
+    return rule(asked, release)
 
 
-def _fixed(asked: Asked, version: tuple[int, ...]) -> Reserve:
+def _fixed(asked: Asked, release: Release) -> Reserve:
     """Before 0.4.8: by the number of ranks; from 0.4.6 more on large devices."""
     chunk, graphs = _early_sizes(asked, 25_000)
     shares = ((16, 0.79), (8, 0.81), (4, 0.85), (2, 0.87), (1, 0.88))
-    fraction = next(share for ranks, share in shares if (asked.parallel if version >= (0, 4, 6) else asked.tp) >= ranks)
+    fraction = next(share for ranks, share in shares if (asked.parallel if release.has("counts_all_ranks") else asked.tp) >= ranks)
     text = f"{fraction} for {asked.parallel} ranks"
-    if version >= (0, 4, 6):
+    if release.has("counts_all_ranks"):
         if asked.total > 81920 or not asked.total:
             fraction, text = 0.88, "0.88"
-        if version >= (0, 4, 7) and asked.total > 180_000:
+        if release.has("reserves_for_drafts") and asked.total > 180_000:
             return Reserve(0.79, chunk, graphs, "0.79 above 180,000 MiB")
         if asked.total > 96 * GiB_IN_MiB:
-            kept = (20 if asked.speculative and version >= (0, 4, 7) else 18) * GiB_IN_MiB
+            kept = (20 if asked.speculative and release.has("reserves_for_drafts") else 18) * GiB_IN_MiB
             fraction = min(fraction + 48 * GiB_IN_MiB * (1 - fraction) / asked.total, (asked.total - kept) / asked.total)
             text = f"min(0.88 + 48 GiB·0.12/total, (total - {kept})/total)"
-        elif asked.speculative and version >= (0, 4, 7):
+        elif asked.speculative and release.has("reserves_for_drafts"):
             fraction *= 0.95
     if asked.vision[0]:
-        fraction *= 0.90 if version >= (0, 4, 6) else 0.95
+        fraction *= 0.90 if release.has("counts_all_ranks") else 0.95
     return Reserve(fraction, chunk, graphs, text)
 
 
@@ -102,7 +101,7 @@ _BY_SIZE = ((20, 2.8, 10), (35, 2.8, 10), (90, 9.5, 2), (100, 12.0, 2), (160, 12
 """GiB below which; GiB kept; ranks that cost another GiB."""
 
 
-def _by_size(asked: Asked, version: tuple[int, ...]) -> Reserve:
+def _by_size(asked: Asked, release: Release) -> Reserve:
     """0.4.8 to 0.5.2: a table by the size of the device."""
     chunk, graphs = _early_sizes(asked, 35 * GiB_IN_MiB)
     if asked.chunk is None and asked.total >= 160 * GiB_IN_MiB:
@@ -111,51 +110,53 @@ def _by_size(asked: Asked, version: tuple[int, ...]) -> Reserve:
         return Reserve(0.88, asked.chunk or 4096, graphs, "0.88: the device is not known")
     kept = next((base + asked.parallel / share for below, base, share in _BY_SIZE if asked.total < below * GiB_IN_MiB), 32.0) * GiB_IN_MiB
     if asked.speculative:
-        kept += (6 if asked.speculative == "standalone" and version >= (0, 5, 2) else 2) * GiB_IN_MiB
+        kept += (6 if asked.speculative == "standalone" and release.has("standalone_drafts") else 2) * GiB_IN_MiB
     if asked.dp > 1:
         kept += 4 * GiB_IN_MiB
     fraction = round((asked.total - kept) / asked.total, 3)
     if asked.vision[0]:
-        fraction *= _vision_factor(asked.vision) if version >= (0, 5, 1) else 0.90
+        fraction *= _vision_factor(asked.vision) if release.has("weighs_vision") else 0.90
     return Reserve(fraction, chunk, graphs, f"(total - {kept:,.0f})/total")
 
 
-def _tiers(version: tuple[int, ...]) -> tuple[_Tier, ...]:
+def _tiers(release: Release) -> tuple[_Tier, ...]:
     """Chunk and captured batches by size, from 0.5.3."""
-    small = _Tier(35 * GiB_IN_MiB, 4096, 48, 160) if version >= (0, 5, 20) else _Tier(35 * GiB_IN_MiB, 2048, 24 if version >= (0, 5, 4) else 16, 80)
+    small = _Tier(35 * GiB_IN_MiB, 2048, 24 if release.has("wider_graphs_on_small") else 16, 80)
+    if release.has("larger_small_tier"):
+        small = _Tier(35 * GiB_IN_MiB, 4096, 48, 160)
     return (
         _Tier(20 * GiB_IN_MiB, 2048, 8, 8), small, _Tier(60 * GiB_IN_MiB, 4096, 32, 160), _Tier(160 * GiB_IN_MiB, 8192, 256, 512),
         _Tier(float("inf"), 16384, 512, 512),
     )  # fmt: skip
 
 
-def _by_work(asked: Asked, version: tuple[int, ...]) -> Reserve:
+def _by_work(asked: Asked, release: Release) -> Reserve:
     """From 0.5.3: 512 + 1.5·chunk + parallel/8 GiB + 2·batch, at least 10 GiB on devices above 60 GiB."""
-    tier = next(t for t in _tiers(version) if asked.total < t.below) if asked.total else _Tier(0, 4096, 160, 160)
+    tier = next(t for t in _tiers(release) if asked.total < t.below) if asked.total else _Tier(0, 4096, 160, 160)
     chunk = asked.chunk or tier.chunk
     graphs = asked.graphs
     if graphs is None:
         graphs = tier.graphs_wide if asked.tp >= 4 else tier.graphs
-        if version >= (0, 5, 22) and asked.running:
+        if release.has("captures_by_running") and asked.running:
             graphs = min(graphs, asked.running)
     words = [(512.0, "512"), (1.5 * max(chunk, 2048), f"1.5·{max(chunk, 2048)}"), (asked.parallel / 8 * GiB_IN_MiB, f"{asked.parallel}/8·1024")]
     words.append((2.0 * graphs, f"2·{graphs}"))
     if asked.dp > 1:
         each = 4.5 if graphs > 300 else 3.0
         words.append((each * graphs * asked.dp, f"{each:g}·{graphs}·{asked.dp}"))
-    if graphs and version >= (0, 5, 10):  # prefill is captured too, by default
+    if graphs and release.has("captures_prefill"):  # prefill is captured too, by default
         prefill = 1536.0 if asked.is_mla else 8.0 * len(prefill_sizes(chunk))
         words.append((prefill, f"{prefill:g}"))
     kept, text = sum(size for size, _ in words), " + ".join(word for _, word in words)
     if asked.total > 60 * GiB_IN_MiB and kept < 10 * GiB_IN_MiB:
         kept, text = 10.0 * GiB_IN_MiB, f"max({text}, 10240)"
-    if asked.speculative and asked.speculative != "ngram" and version < (0, 5, 14):
-        more = (6 if asked.speculative == "standalone" else 4 if version >= (0, 5, 10) else 2) * GiB_IN_MiB
+    if asked.speculative and asked.speculative != "ngram" and not release.has("counts_drafts"):
+        more = (6 if asked.speculative == "standalone" else 4 if release.has("captures_prefill") else 2) * GiB_IN_MiB
         kept, text = kept + more, f"{text} + {more}"
-    if asked.deepep and graphs and version >= (0, 5, 15):
+    if asked.deepep and graphs and release.has("reserves_for_deepep"):
         kept, text = kept + 2048, f"{text} + 2048"
     if not asked.total:
-        return Reserve(0.88 if version < (0, 5, 20) else 0.95, chunk, graphs, "the device is not known")
+        return Reserve(0.95 if release.has("larger_small_tier") else 0.88, chunk, graphs, "the device is not known")
     fraction = round((asked.total - kept) / asked.total, 3)
     if asked.vision[0]:
         fraction *= _vision_factor(asked.vision)
@@ -184,9 +185,9 @@ def decode_sizes(largest: int, *, speculative: bool = False) -> tuple[int, ...]:
     return tuple(sorted({size for size in sizes if size <= largest} | ({largest} if largest else set())))
 
 
-_RULES: tuple[tuple[tuple[int, ...], Callable[[Asked, tuple[int, ...]], Reserve]], ...] = (
-    ((0, 5, 3), _by_work),
-    ((0, 4, 8), _by_size),
-    ((), _fixed),
+RULES: tuple[tuple[str, Callable[[Asked, Release], Reserve]], ...] = (
+    ("fraction_by_work", _by_work),
+    ("fraction_by_size", _by_size),
+    ("fraction_by_ranks", _fixed),
 )
-"""(first release, rule), newest first."""
+"""(name in the table of releases, rule)."""

@@ -18,11 +18,6 @@ from everybyte.rules.paged import Prices, whole_pages
 SOURCE = "sglang pool_configurator.py, model_runner_kv_cache_mixin.py (0.5.13): tokens = bytes // cell, in whole pages"
 TABLE = "sglang memory_pool.py ReqToTokenPool: a row of int32 for each request, as long as the context"
 STATES = "sglang memory_pool.py MambaPool: (slots + 1) states of every layer"
-TWO_POOLS: dict[str, tuple[int, ...]] = {
-    "llama4": (0, 5, 0), "gpt_oss": (0, 5, 6), "mimo_v2_flash": (0, 5, 7), "step3p5": (0, 5, 9), "step3p7": (0, 5, 13), "gemma4": (0, 5, 11),
-}  # fmt: skip
-"""Families whose window layers have a pool of their own, and since when (model_config.py is_hybrid_swa_model). All others hold every token in every
-layer."""
 PAGES = {
     "flashmla": 64, "cutlass_mla": 128, "trtllm_mla": 64, "trtllm_mha": 64, "fa4": 128, "nsa": 64, "dsa": 64, "ascend": 128,
 }  # fmt: skip

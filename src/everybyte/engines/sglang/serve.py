@@ -9,7 +9,7 @@ from everybyte.basics.dtypes import BF16
 from everybyte.basics.units import GiB, ceil_div
 from everybyte.engines.sglang.beside import absorbed_lines, rotary_lines
 from everybyte.engines.sglang.fraction import Reserve
-from everybyte.engines.sglang.pool import TWO_POOLS, Costs, Pool, costs_of, pool_from_bytes, pool_lines, pool_of, priced, requests_of
+from everybyte.engines.sglang.pool import Costs, Pool, costs_of, pool_from_bytes, pool_lines, pool_of, priced, requests_of
 from everybyte.engines.sglang.settings import Settings, reserve_of, settings_of
 from everybyte.engines.sglang.work import Draft, draft_lines, draft_of, graph_line, work_lines
 from everybyte.job import Job, Serve
@@ -33,8 +33,6 @@ from everybyte.rules.tensor_parallel import stages_of
 
 NAME = "sglang"
 CACHES = ("bf16", "fp16", "fp8", "nvfp4")
-COUNTS_DRAFTS = (0, 5, 14)
-"""From here on the pool is made when the draft is loaded, and a token's cell has room in the draft's cache."""
 
 
 class Budget(NamedTuple):
@@ -122,10 +120,9 @@ def _stage(network: Network, server: Server) -> Stage:
         *slot_lines(network, server.setup, s.cut, s.lora),
     )
     found = prices(layer_caches(network, s.cut, server.kind, s.state_bytes, priced))
-    since = TWO_POOLS.get(network.family)
-    two = since is not None and s.version >= since and found.windowed > 0
+    two = found.windowed > 0 and s.release.has(f"two_pools_{network.family}")
     draft = draft_of(network, server.setup, s)
-    counted = draft if s.version >= COUNTS_DRAFTS else Draft()
+    counted = draft if s.release.has("counts_drafts") else Draft()
     costs = costs_of(found, two_pools=two, share=s.share, page=s.page, draft=Fraction(counted.token))
     budget = _budget(known.get("weights", sum(line.bytes for line in weights)) + counted.weights, server)
     pool = None
@@ -210,7 +207,7 @@ def _assume(s: Settings, stage: Stage, known: dict[str, int], choices: Choices) 
     if stage.budget is not None and "free_before_load" not in known:
         choices.assume("what is free before loading: the device less a CUDA context and NCCL's buffers; no other process is on it")
     if s.speculative and s.speculative != "ngram":
-        place = "are part of the static share" if s.version >= COUNTS_DRAFTS else "come out of what the static fraction keeps"
+        place = "are part of the static share" if s.release.has("counts_drafts") else "come out of what the static fraction keeps"
         choices.assume(f"weights and cache of the draft model {place}: extra.draft_layers layers (1) like the model's last")
     if any(tower.name != "encoder" for tower in stage.network.towers):
         choices.assume("what the encoder of images computes comes out of what the static fraction keeps; it is not in the rows")

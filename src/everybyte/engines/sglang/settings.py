@@ -9,7 +9,8 @@ from everybyte.basics.origin import default_of, inferred
 from everybyte.basics.record import Record
 from everybyte.basics.units import MiB
 from everybyte.catalog.gpus import Gpu, all_gpus
-from everybyte.engines.sglang.fraction import NEWEST, SOURCE, Asked, Reserve, resolve
+from everybyte.catalog.releases import Release
+from everybyte.engines.sglang.fraction import SOURCE, Asked, Reserve, resolve
 from everybyte.engines.sglang.pool import PAGES, Slots
 from everybyte.job import Job, Serve, ServeLora
 from everybyte.layers.network import Network
@@ -18,7 +19,7 @@ from everybyte.rules.cache import stores
 from everybyte.rules.choices import Choices
 from everybyte.rules.lora_slots import Slots as Adapters
 from everybyte.rules.overhead import context
-from everybyte.rules.serve_settings import Extra, captured, mesh_of, release
+from everybyte.rules.serve_settings import Extra, captured, mesh_of, release_of
 from everybyte.rules.tensor_parallel import Cut, refuse_odd
 
 SPECULATIVE = {"mtp": "eagle", "nextn": "eagle", "eagle": "eagle", "eagle3": "eagle", "standalone": "standalone", "ngram": "ngram", "dflash": "dflash"}
@@ -30,7 +31,7 @@ DEFAULT_CONTEXT = 4096
 class Settings(Record, frozen=True):
     """One server, defaults filled in."""
 
-    version: tuple[int, ...]
+    release: Release
     tp: int
     pp: int
     ep: int
@@ -58,7 +59,7 @@ def settings_of(job: Job, network: Network, device: Device, extra: Extra, choice
     """Reads `serve` and `serve.extra`, whose keys are SGLang's own arguments, with - or _."""
     assert job.serve is not None
     serve = job.serve
-    version = release(serve, NEWEST, "SGLang", choices)
+    release = release_of(serve, "sglang", choices)
     mesh = mesh_of(job)
     tp, pp, ep = mesh.tp or 1, mesh.pp or 1, mesh.ep or 1
     by_group = extra.flag("enable_dp_attention")
@@ -92,7 +93,7 @@ def settings_of(job: Job, network: Network, device: Device, extra: Extra, choice
     if slots.asked and groups > 1:
         slots = Slots(slots.asked // groups, slots.running, slots.ratio, slots.drafts)
     return Settings(
-        version, tp, pp, ep, groups, context, page, running, extra.count("max_total_tokens"), slots, Fraction(str(share)) if share else Fraction(4, 5),
+        release, tp, pp, ep, groups, context, page, running, extra.count("max_total_tokens"), slots, Fraction(str(share)) if share else Fraction(4, 5),
         SPECULATIVE.get(method, method), serve.batched_tokens, cut, 0 if method in ("", "ngram") else extra.count("draft_layers") or 1,
         _lora(serve, extra), 2 if str(extra.get("mamba_ssm_dtype")) == "bfloat16" else 0,
     )  # fmt: skip
@@ -118,7 +119,7 @@ def reserve_of(serve: Serve, s: Settings, network: Network, device: Device, know
         total, s.tp * s.pp, s.tp, s.groups, s.chunk, None if sizes is None else max(sizes, default=0), s.running, s.speculative,
         is_mla=is_latent(network), deepep=str(extra.get("moe_a2a_backend") or "") == "deepep", vision=vision,
     )  # fmt: skip
-    rule = resolve(asked, s.version)
+    rule = resolve(asked, s.release)
     choices.pick("serve.batched_tokens", serve.batched_tokens, rule.chunk, default_of("SGLang"))
     fraction = choices.pick("serve.memory_fraction", serve.memory_fraction, round(rule.fraction, 6), inferred(f"{rule.formula} [{SOURCE}]"))
     return rule._replace(fraction=fraction)

@@ -17,16 +17,13 @@ from everybyte.rules.account import Account, Device
 from everybyte.rules.choices import Choices
 from everybyte.rules.pooled import Server, account_of
 from everybyte.rules.prefill import fused_lines
-from everybyte.rules.serve_settings import Extra, kv_format, mesh_of, release
+from everybyte.rules.serve_settings import Extra, kv_format, mesh_of, release_of
 from everybyte.rules.serve_weights import setup_of
 from everybyte.rules.tensor_parallel import Cut, refuse_odd
 
 NAME = "TensorRT-LLM"
-NEWEST = (1, 2)
 CACHES = ("bf16", "fp16", "fp8", "int8", "nvfp4")
 DEFAULT_CONTEXT = 4096
-BY_TORCH = (1, 0)
-"""From here on the PyTorch backend runs models unless the job asks for extra.backend tensorrt."""
 TORCH = "TensorRT-LLM _torch/modules: the PyTorch backend runs max_num_tokens once before the cache is made (pyexecutor/_util.py KvCacheCreator)"
 SOURCE = "TensorRT-LLM KvCacheConfig.free_gpu_memory_fraction (0.9): of what is free when engine and contexts are loaded; docs/source/reference/memory.md"
 
@@ -36,7 +33,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     assert job.serve is not None
     serve, choices = job.serve, Choices()
     extra = Extra(serve)
-    version = release(serve, NEWEST, NAME, choices)
+    release = release_of(serve, "tensorrt-llm", choices)
     mesh = mesh_of(job)
     tp, pp, ep = mesh.tp or 1, mesh.pp or 1, mesh.ep or 1
     by_group = extra.flag("enable_attention_dp")
@@ -45,12 +42,12 @@ def account(job: Job, network: Network, device: Device) -> Account:
     setup = setup_of(serve, network, choices)
     context = choices.pick("serve.context", serve.context, network.max_positions or DEFAULT_CONTEXT, inferred("the model's maximum"))
     tokens = choices.pick("serve.batched_tokens", serve.batched_tokens, 8192, default_of("TensorRT-LLM, max_num_tokens"))
-    running = choices.pick("serve.sequences", serve.sequences, 2048 if version >= (0, 17) else 256, default_of("TensorRT-LLM, max_batch_size"))
+    running = choices.pick("serve.sequences", serve.sequences, release.whole("max_batch_size"), default_of("TensorRT-LLM, max_batch_size"))
     share = extra.share("free_gpu_memory_fraction") or extra.share("kv_cache_free_gpu_mem_fraction")
     fraction = choices.pick("serve.memory_fraction", serve.memory_fraction or share, 0.9, default_of(NAME))
-    page = choices.pick("serve.block_size", serve.block_size or extra.count("tokens_per_block"), 32 if version >= (0, 18) else 64, default_of(NAME))
+    page = choices.pick("serve.block_size", serve.block_size or extra.count("tokens_per_block"), release.whole("tokens_per_block"), default_of(NAME))
     cut = Cut(tp, heads, ep, max(tp // ep, 1), heads, heads)
-    if version < BY_TORCH or str(extra.get("backend") or "") == "tensorrt":
+    if not release.has("by_torch") or str(extra.get("backend") or "") == "tensorrt":
         choices.assume("activations: TensorRT plans their memory when an engine is built; the row is what two published builds imply")
         work: tuple[Line, ...] = (activation_line(network, cut, tokens, running, gathers=extra.flag("gather_context_logits")),)
     else:

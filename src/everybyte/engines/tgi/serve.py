@@ -16,12 +16,11 @@ from everybyte.models.widths import widths_of
 from everybyte.rules.account import Account, Device
 from everybyte.rules.choices import Choices
 from everybyte.rules.pooled import Server, account_of, prompt_line
-from everybyte.rules.serve_settings import Extra, kv_format, mesh_of, release
+from everybyte.rules.serve_settings import Extra, kv_format, mesh_of, release_of
 from everybyte.rules.serve_weights import setup_of
 from everybyte.rules.tensor_parallel import Cut, refuse_odd
 
 NAME = "TGI"
-NEWEST = (3, 3)
 CACHES = ("fp8",)
 DEFAULT_CONTEXT = 4096
 WIGGLE = 0.95
@@ -35,7 +34,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     assert job.serve is not None
     serve, choices = job.serve, Choices()
     extra = Extra(serve)
-    version = release(serve, NEWEST, NAME, choices)
+    release = release_of(serve, "tgi", choices)
     tp = mesh_of(job).tp or extra.count("num_shard") or 1
     refuse_odd(network, tp)
     setup = setup_of(serve, network, choices)
@@ -44,8 +43,8 @@ def account(job: Job, network: Network, device: Device) -> Account:
     context = choices.pick("serve.context", length, longest, inferred("the model's maximum, at most 16k"))
     tokens = choices.pick("serve.batched_tokens", serve.batched_tokens or extra.count("max_batch_prefill_tokens"), 4096, default_of(NAME))
     asked = serve.memory_fraction or extra.share("cuda_memory_fraction")
-    fraction = choices.pick("serve.memory_fraction", asked, 1.0, default_of(NAME)) * (WIGGLE if version >= (2, 3) else 1.0)
-    prefixes = extra.get("prefix_caching") is not False and version >= (2, 3)
+    fraction = choices.pick("serve.memory_fraction", asked, 1.0, default_of(NAME)) * (WIGGLE if release.has("caches_prefixes") else 1.0)
+    prefixes = extra.get("prefix_caching") is not False and release.has("caches_prefixes")
     page = choices.pick("serve.block_size", serve.block_size, 1 if prefixes else 16, default_of("TGI: flashinfer pages are tokens, paged attention has 16"))
     wide = ceil_div(max((*widths_of(network).ffn, network.top_k * max(widths_of(network).expert_ffn, default=0))), tp)
     cut = Cut(tp, tp, 1, tp, tp, tp)

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.record import Record
+from everybyte.catalog.releases import Release
 from everybyte.engines.torchtitan.block import FEEDFORWARD, NAMES, Group, TitanBlock, TitanEmbedding
 from everybyte.engines.torchtitan.loss import Kind, TitanHead
-from everybyte.engines.torchtitan.release import Release
 from everybyte.layers.attention import Attention
 from everybyte.layers.block import Block
 from everybyte.layers.mlp import GatedMLP
@@ -47,7 +47,7 @@ def rendition(network: Network, form: Form) -> Network:
     group, release = form.group, form.release
     if network.vocab % group.size:
         raise BadInput("train.mesh.tp", f"{group.size} does not divide the vocabulary of {network.vocab:,}")
-    norm = Norm(style="torch" if release.fused_norm else ("wide" if release.native_norm else "llama"))
+    norm = Norm(style="torch" if release.has("fused_norm") else ("wide" if release.has("native_norm") else "llama"))
     dims = group.dims(network.hidden)
     runs: list[Run] = []
     for run in network.runs:
@@ -74,9 +74,9 @@ def _block(layer: Any, form: Form, norm: Norm) -> TitanBlock:
     _divides(t, mixer.kv_heads, "KV heads")
     attention = Attention(
         mixer.hidden, mixer.heads // t, mixer.kv_heads // t, mixer.head_dim, qkv_bias=mixer.qkv_bias, qk_norm=mixer.qk_norm, qk_norm_style=norm.style,
-        complex_rope=not form.compiled, names=NAMES, fused_qkv="qkv_linear.wqkv" if form.release.fuses_qkv else "", fused_split=True, split_copies=True,
+        complex_rope=not form.compiled, names=NAMES, fused_qkv="qkv_linear.wqkv" if form.release.has("fuses_qkv") else "", fused_split=True, split_copies=True,
     )  # fmt: skip
-    table = _rope_table(mixer) if form.release.rope_by_layer else ()
+    table = _rope_table(mixer) if form.release.has("rope_by_layer") else ()
     name = "moe" if isinstance(layer.mlp, MoE) else "feed_forward"
     mlp = _mixture(layer.mlp, form) if isinstance(layer.mlp, MoE) else _feed_forward(layer.mlp, t)
     return TitanBlock(attention, mlp, norm, form.group, form.compiled, name, stores_attention=form.stores_attention, rope_table=table)

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from everybyte.basics.dtypes import BF16
 from everybyte.basics.record import Record
+from everybyte.catalog.releases import Release
 from everybyte.engines.torchtitan.block import StageEnd
-from everybyte.engines.torchtitan.release import Release
 from everybyte.layers.network import Network, Run
 from everybyte.layers.size import Batch, Point, Size
 from everybyte.ledger.build import Line, plain
@@ -82,7 +82,7 @@ def counts(layers: int, plan: Plan, release: Release) -> tuple[int, ...]:
     """Layers of each stage in the order of the model where the job does not say: since #1416 embedding and head count as a layer each; before, layers
     that are left over went to the stages behind the first (parallelisms/pipelining_utils.py generate_split_points)."""
     stages = plan.pp * plan.virtual
-    if release.weighs_ends:
+    if release.has("weighs_ends"):
         return weighted(layers, stages)
     even, more = divmod(layers, stages)
     last = even + max(more - (stages - 2), 0) if stages > 1 else layers

@@ -10,11 +10,12 @@ from msgspec.structs import replace
 from everybyte.basics.dtypes import BF16, FP32
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of
+from everybyte.catalog.releases import Release
 from everybyte.engines.torchtitan.block import Group
 from everybyte.engines.torchtitan.loss import Kind
 from everybyte.engines.torchtitan.network import Form, rendition
 from everybyte.engines.torchtitan.pipeline import Share, StageShards, counts, share
-from everybyte.engines.torchtitan.release import Release, release_of
+from everybyte.engines.torchtitan.release import release_of, stores_attention
 from everybyte.job import Hardware, Job, Train
 from everybyte.job.words import Sharding
 from everybyte.layers.network import Network
@@ -52,7 +53,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     _check(train)
     release = release_of(train.version)
     choices.note("train.framework", "torchtitan", "given")
-    choices.note("train.version", release.name, "given" if train.version else default_of("everybyte, the latest it knows"))
+    choices.note("train.version", release.title, "given" if train.version else default_of("everybyte, the latest it knows"))
     mesh = mesh_of(train, job.hardware, network, choices, sharding="fsdp2")
     form = _form(train, mesh, release, device, choices)
     recipe = _recipe(train, network, mesh, form, choices)
@@ -106,13 +107,13 @@ def _layout(train: Train, network: Network, mesh: Mesh, release: Release, choice
     """FSDP2 as parallelize.py applies it. Without a policy stages of a pipeline keep their weights gathered, and their whole gradients until the
     last micro-batch."""
     usual: Sharding = "fsdp2-no-reshard" if mesh.pp > 1 else "fsdp2"
-    sharding = choices.pick("train.sharding", train.sharding, usual, default_of(release.name))
+    sharding = choices.pick("train.sharding", train.sharding, usual, default_of(release.title))
     if sharding not in ("fsdp2", "fsdp2-no-reshard", "hsdp"):
         raise Unsupported("train.sharding", f"{sharding!r} is not supported for torchtitan; supported: fsdp2, fsdp2-no-reshard and hsdp")
-    apart = release.separate_ends and not network.tied
+    apart = release.has("separate_ends") and not network.tied
     return StageShards(
         degree=mesh.shards, stored=BF16 if train.precision == "bf16" else FP32, reduce=FP32, units=Units(("embed", "head") if apart else ()),
-        reshards=sharding != "fsdp2-no-reshard", kept_units=("head",) if apart else (), keeps_last=not release.separate_ends, unsharded=mesh.pp > 1,
+        reshards=sharding != "fsdp2-no-reshard", kept_units=("head",) if apart else (), keeps_last=not release.has("separate_ends"), unsharded=mesh.pp > 1,
         expert_degree=mesh.expert_shards if mesh.ep > 1 else 0,
     )  # fmt: skip
 
@@ -125,10 +126,10 @@ def _expandable(hardware: Hardware | None, mesh: Mesh, choices: Choices) -> bool
 
 
 def _form(train: Train, mesh: Mesh, release: Release, device: Device, choices: Choices) -> Form:
-    compiled = choices.pick("train.compile", train.compile, False, default_of(release.name))
+    compiled = choices.pick("train.compile", train.compile, False, default_of(release.title))
     group = Group(mesh.tp, train.mesh is None or train.mesh.sp is not False)
     chunks = (train.loss.chunks if train.loss else None) or CHUNKS
-    stores = release.stores_attention(device.compute_capability)
+    stores = stores_attention(release, device.compute_capability)
     return Form(release, group, compiled, _loss(train, mesh, release, compiled, choices), chunks, _own_products(train), stores, mesh.ep)
 
 
@@ -142,24 +143,24 @@ def _own_products(train: Train) -> int:
 
 
 def _loss(train: Train, mesh: Mesh, release: Release, compiled: bool, choices: Choices) -> Kind:
-    usual = "chunked" if release.chunks_head else ("vocab-parallel" if mesh.tp > 1 else ("compiled" if compiled else "standard"))
-    kind = choices.pick("train.loss.kind", train.loss.kind if train.loss else None, usual, default_of(release.name))
+    usual = "chunked" if release.has("chunks_head") else ("vocab-parallel" if mesh.tp > 1 else ("compiled" if compiled else "standard"))
+    kind = choices.pick("train.loss.kind", train.loss.kind if train.loss else None, usual, default_of(release.title))
     if kind == "chunked":
-        return "chunked-head" if release.chunks_head else "chunked-logits"
+        return "chunked-head" if release.has("chunks_head") else "chunked-logits"
     if mesh.tp > 1:
         return "parallel"
-    if kind == "compiled" and not release.compiles_loss:
+    if kind == "compiled" and not release.has("compiles_loss"):
         return "eager"
     return "compiled" if kind == "compiled" else "eager"
 
 
 def _recipe(train: Train, network: Network, mesh: Mesh, form: Form, choices: Choices) -> Recipe:
     release = form.release
-    defaults = Defaults(release.name, impl="fused" if release.fused_optimizer else "foreach", batch_bytes_per_token=16)
+    defaults = Defaults(release.title, impl="fused" if release.has("fused_optimizer") else "foreach", batch_bytes_per_token=16)
     batch = batch_of(train, network, defaults, choices)
     ways = mesh.sequence_parallel
-    kernels = replace(COMPILED if form.compiled else EAGER, repeat_kv=release.repeats_kv)
-    accumulates = mesh.pp > 1 or choices.pick("train.grad_accum", train.grad_accum, 1, default_of(release.name)) > 1
+    kernels = replace(COMPILED if form.compiled else EAGER, repeat_kv=release.has("repeats_kv"))
+    accumulates = mesh.pp > 1 or choices.pick("train.grad_accum", train.grad_accum, 1, default_of(release.title)) > 1
     setup = Setup(weights=BF16, kernels=kernels, single=batch.b == 1)
     return Recipe(
         setup=setup, batch=batch._replace(s=batch.s // ways, t=batch.t // ways), optimizer=optimizer_of(train, defaults, choices, None, None),
@@ -179,7 +180,7 @@ def _every(train: Train) -> int | None:
 
 def _recompute(train: Train, choices: Choices, release: Release) -> RecomputePlan:
     given = train.recompute
-    policy = choices.pick("train.recompute.policy", given.policy if given else None, "selective", default_of(release.name))
+    policy = choices.pick("train.recompute.policy", given.policy if given else None, "selective", default_of(release.title))
     every = (given.every if given else None) or _every(train)
     if policy == "none":
         return RecomputePlan()

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from everybyte.basics.dtypes import DTYPES, DType
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of, inferred
+from everybyte.catalog.releases import release_in
 from everybyte.job import Job, Serve
 from everybyte.layers.network import Network
 from everybyte.layers.setup import AttentionKernel, Kernels, Packed, Setup
@@ -18,7 +19,7 @@ from everybyte.models.source import checkpoint_of
 from everybyte.models.stored import PLAIN_ROUTERS
 from everybyte.rules.account import Account, Device, Rank
 from everybyte.rules.cache import Format, passes_window, price
-from everybyte.rules.choices import Choices, versions
+from everybyte.rules.choices import Choices
 from everybyte.rules.generation import Generation
 from everybyte.rules.serve_weights import packing
 
@@ -53,8 +54,10 @@ def account(job: Job, network: Network, device: Device) -> Account:
         choices.assume("one forward pass over the whole context with the logits of all positions (extra.use_cache is given); without that key, generate()")
     else:
         choices.assume(f"the prompt has {context - new_tokens:,} tokens and generate() adds {new_tokens:,}; extra.new_tokens changes that")
-    version = versions(serve.version).get("transformers", (5, 24))
-    kernels = Kernels(attention=ATTENTION[attention], loss="logits" if one_pass else "last-logits", experts="grouped" if version >= (5, 0) else "loop")
+    release = release_in(serve.version, "transformers")
+    kernels = Kernels(
+        attention=ATTENTION[attention], loss="logits" if one_pass else "last-logits", experts="grouped" if release.has("grouped_experts") else "loop"
+    )
     past_window = passes_window(network, context)
     setup = Setup(weights=weights, grad=False, trainable=(), packed=packed, kernels=kernels, single=sequences == 1, past_window=past_window)
     length = context if one_pass else context - new_tokens

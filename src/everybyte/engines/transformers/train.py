@@ -7,19 +7,16 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from everybyte.catalog.releases import release_in
 from everybyte.job import Job, Train
 from everybyte.layers.network import Network
 from everybyte.layers.setup import Kernels
 from everybyte.rules.account import Account, Device
 from everybyte.rules.adapter_from_job import prepared_by_trl
-from everybyte.rules.choices import Choices, versions
+from everybyte.rules.choices import Choices
 from everybyte.rules.from_job import Defaults, recipe_of
 from everybyte.rules.spread import rank_of, spread
 from everybyte.rules.training import training
-
-LATEST = (5, 24)
-"""transformers version that is assumed where the job names none."""
-
 
 UNRAISED = frozenset({"gpt2", "gpt_bigcode", "gpt_neox", "bloom", "falcon", "opt", "mpt", "dbrx"})
 """model_types whose modeling files computed the loss on 16-bit logits until they took loss/loss_utils.py in 4.49 (read in 4.45.2, 4.48.1, 4.49.0)."""
@@ -35,18 +32,18 @@ def loss(train: Train, choices: Choices, *, network: Network) -> str:
         return "fused-linear"
     if kind is None and "liger" in kernels:
         return "fused-linear"
-    version = versions(train.version).get("transformers", LATEST)
-    form = "rebound" if version < (4, 46) else ("shifted" if version < (4, 50) else "")
-    if version < (4, 49) and network.family in UNRAISED:
+    release = release_in(train.version, "transformers")
+    form = "rebound" if release.has("rebound_loss") else ("shifted" if release.has("shifted_loss") else "")
+    if release.has("old_families_unraised") and network.family in UNRAISED:
         # from 4.46 on the plugin's rule names a loss that these files never ask for, so that torch's own cross entropy runs
-        return "foak-unraised" if "foak-ce" in kernels and version < (4, 46) else "hf-unraised"
+        return "foak-unraised" if "foak-ce" in kernels and release.has("rebound_loss") else "hf-unraised"
     if "foak-ce" in kernels:
         return f"foak-{form or 'shifted'}"
     return f"hf-{form}" if form else "hf"
 
 
-REPEATED_KV_UNTIL = {"mistral": (4, 46), "mixtral": (4, 46)}
-"""model_type -> version from which keys and values are no longer repeated to all heads before flash attention
+REPEATED_KV = frozenset({"mistral", "mixtral"})
+"""model_types that repeat keys and values to all heads before flash attention in old releases
 (modeling_mistral.py, modeling_mixtral.py: repeat_kv in MistralFlashAttention2.forward)."""
 
 
@@ -64,24 +61,29 @@ def kbit_keeps(train: Train) -> str:
 
 def defaults(train: Train, network: Network) -> Defaults:
     """The Trainer's defaults, by version where they changed."""
-    version = versions(train.version).get("transformers", LATEST)
-    name = "transformers " + ".".join(str(n) for n in version[:2])
+    release = release_in(train.version, "transformers")
+    name = "transformers " + ".".join(str(n) for n in release.number[:2])
     # from_pretrained loads the checkpoint's own type since v5 and fp32 before; TrainingArguments.bf16 is off
     base = Defaults(
-        name, micro_batch=8, precision="bf16" if version >= (5, 0) else "fp32", loss=partial(loss, network=network), input_grads=True, kbit_keeps=kbit_keeps
+        name,
+        micro_batch=8,
+        precision="bf16" if release.has("loads_own_type") else "fp32",
+        loss=partial(loss, network=network),
+        input_grads=True,
+        kbit_keeps=kbit_keeps,
     )
     # modeling_utils.gradient_checkpointing_enable: use_reentrant True until v5
-    base = replace(base, reentrant=version < (5, 0), impl="fused" if version >= (4, 56) else "foreach")
+    base = replace(base, reentrant=release.has("reentrant"), impl="fused" if release.has("fused_optimizer") else "foreach")
     if train.framework == "trl":
         # SFTConfig turns bf16 and recomputation on
-        base = replace(base, framework="trl", seq_len=1024, precision="bf16-mixed", recompute="full" if version >= (4, 56) else "none")
+        base = replace(base, framework="trl", seq_len=1024, precision="bf16-mixed", recompute="full" if release.has("trl_recomputes") else "none")
     elif train.framework == "axolotl":
         base = replace(base, framework="axolotl", precision="bf16-mixed", impl="fused")
     elif train.framework == "llama-factory":
         base = replace(base, framework="LLaMA-Factory", precision="bf16-mixed", recompute="full", adapter=replace(base.adapter, targets=("*",)), reentrant=True)
-    repeats = version < REPEATED_KV_UNTIL.get(network.family, (0,))
+    repeats = network.family in REPEATED_KV and release.has("mistral_repeats_kv")
     # transformers 5 joined the experts of a layer into grouped products (integrations/moe.py); before, each was a module of its own
-    return replace(base, kernels=Kernels(repeat_kv=repeats, experts="grouped" if version >= (5, 0) else "loop"))
+    return replace(base, kernels=Kernels(repeat_kv=repeats, experts="grouped" if release.has("grouped_experts") else "loop"))
 
 
 def account(job: Job, network: Network, device: Device) -> Account:

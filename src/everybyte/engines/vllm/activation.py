@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from everybyte.basics.units import ceil_div
+from everybyte.catalog.generations import generation_of
 from everybyte.engines.vllm.network import first_with
+from everybyte.engines.vllm.release import is_v1
 from everybyte.engines.vllm.settings import Settings, card
 from everybyte.layers.network import Network, Tower
 from everybyte.layers.setup import Setup
@@ -36,14 +38,8 @@ FEW = 128
 """Rows below which sort takes another branch, with 12 bytes a number more."""
 TRITON_ROWS = 8
 """Rows from which the Triton kernel is used."""
-PROCESSORS = {
-    "H100-PCIe": 114, "H100": 132, "H200": 132, "GH200": 132, "H20": 78, "A100": 108, "A800": 108, "A10G": 80, "A10": 72, "A30": 56, "A40": 84, "A6000": 84,
-    "L40": 142, "L4": 58, "T4": 40, "V100": 80, "B200": 148, "GB200": 148, "B300": 160, "GB300": 160, "GB10": 48, "5090": 170, "5080": 84, "4090": 128,
-    "4080": 76, "4070": 46, "3090": 82, "3080": 68, "3060": 28, "2080Ti": 68, "PRO-6000": 188, "6000-Ada": 142,
-}  # fmt: skip
-"""Multiprocessors of a card by what its name holds, from the vendor's data sheets."""
-BY_GENERATION = {7: 72, 8: 108, 9: 132, 10: 148, 12: 170}
-"""Those of the best known card of a generation, where the name says nothing."""
+UNKNOWN_PROCESSORS = 108
+"""Of a generation that is too old for the kernel to be known on it."""
 
 
 class Peak(NamedTuple):
@@ -66,7 +62,7 @@ def profile(stage: Network, s: Settings, setup: Setup, device: Device, fields: M
     forward = Peak((*_forward(stage, s, device, streams), *experts, *images))
     if first:
         forward = max(forward, Peak((*_encoding(stage, s, device, fields), *images)), key=lambda peak: peak.bytes)
-    if not last or (s.release.number < (0, 7) and not s.release.v1 and s.batched_tokens == 512):
+    if not last or (s.release.has("profile_leaves_sampler_out") and s.batched_tokens == s.release.whole("chunk")):
         return forward  # 0.6 with prompts cut up by itself: the log's peak does not hold the sampler's tensors
     sampling = Peak((*_sampling(stage, s, experts, device, streams, first=first), *images))
     return max(forward, sampling, key=lambda peak: peak.bytes)
@@ -87,7 +83,7 @@ def _streams(fields: Mapping[str, Any]) -> int:
 def _forward(stage: Network, s: Settings, device: Device, streams: int) -> Iterator[Line]:
     """A layer's dense feed-forward part at its highest."""
     e, n, h = s.compute.block_bytes, s.batched_tokens, stage.hidden // streams
-    live = 3 if s.release.number < (0, 8) else 4
+    live = s.release.whole("live_hidden")
     live += 2 if s.tp > 1 or s.pp > 1 else 0  # an all-reduce's result beside its input; hidden states and residual between stages
     live += 2 * streams if streams > 1 else 0  # the streams before and behind the layer
     wide = max((_feed_forward(run.layer) for run in stage.runs), default=0) // s.tp
@@ -113,7 +109,7 @@ def _experts(stage: Network, s: Settings) -> Iterator[Line]:
     ffn = found.ffn if s.experts_parallel else ceil_div(found.ffn, s.tp)
     e, n, k, h = s.compute.block_bytes, s.batched_tokens, found.top_k, found.hidden
     first, second = max(ffn, h), max(2 * ffn, h)
-    if not s.release.since(0, 17):
+    if not s.release.has("workspace_for_experts"):
         first, second = ffn, max(2 * ffn, h)
     text = plain("e·n·top_k·(W_1 + W_2)", e=e, n=n, top_k=k, W_1=first, W_2=second)
     yield Line("profile/experts", "activation", e * n * k * (first + second), text, EXPERTS, "formula")
@@ -122,7 +118,7 @@ def _experts(stage: Network, s: Settings) -> Iterator[Line]:
 def _sampling(stage: Network, s: Settings, experts: tuple[Line, ...], device: Device, streams: int, *, first: bool) -> Iterator[Line]:
     """Logits of R rows and what choosing tokens makes of them."""
     e, n, h, v, rows = s.compute.block_bytes, s.batched_tokens, stage.hidden // streams, stage.vocab, s.sequences
-    if not s.release.v1 and s.images:
+    if not is_v1(s.release) and s.images:
         rows = max(min(rows, n // (max((t.tokens_per_item for t in stage.towers), default=0) or n)), 1)  # as many as whole images fit
     yield Line(
         "profile/hidden", "activation", e * (n + rows) * h, plain("e·(n + R)·h", e=e, n=n, R=rows, h=h), "vllm _dummy_run, _dummy_sampler_run", "formula"
@@ -131,7 +127,7 @@ def _sampling(stage: Network, s: Settings, experts: tuple[Line, ...], device: De
         yield Line("profile/handed over", "activation", 2 * e * n * h, plain("2·e·n·h", e=e, n=n, h=h), "vllm sequence.py IntermediateTensors", "formula")
     copy = 4 if e < 4 else 0
     yield Line("profile/logits", "activation", (e + copy) * rows * v, plain("(e + copy)·R·V", e=e, copy=copy, R=rows, V=v), LOGITS, "formula")
-    if s.release.sorts_to_sample or rows < TRITON_ROWS:
+    if s.release.has("sorts_to_sample") or rows < TRITON_ROWS:
         each = 44 if 2 <= rows < FEW else 32
         yield Line("profile/sort", "temporary", each * rows * v, plain("each·R·V", each=each, R=rows, V=v), SORT, "formula")
     else:
@@ -139,7 +135,7 @@ def _sampling(stage: Network, s: Settings, experts: tuple[Line, ...], device: De
         most = processors(device)
         kept = min(1 << (min(most, rows) - 1).bit_length(), most)
         yield Line("profile/top-k", "workspace", 4 * kept * v, plain("4·m·V", m=kept, V=v), TRITON, "formula")
-    if s.release.since(0, 17):
+    if s.release.has("workspace_for_experts"):
         yield from sorted((*experts, *_indexed(stage, s)), key=lambda line: line.bytes)[-1:]
     yield _workspace(device)
 
@@ -155,14 +151,12 @@ def _indexed(stage: Network, s: Settings) -> Iterator[Line]:
 
 
 def processors(device: Device) -> int:
-    """Multiprocessors of a card."""
+    """Multiprocessors of a card; those of the best known card of its generation where the catalogue does not say."""
     found = card(device)
-    name = (found.name if found else device.name).casefold().replace(" ", "-")
-    key = next((word for word in PROCESSORS if word.casefold() in name), None)
-    if key is not None:
-        return PROCESSORS[key]
-    major = (found.compute_capability if found else device.compute_capability).partition(".")[0]
-    return BY_GENERATION.get(int(major) if major.isdigit() else 8, 108)
+    if found is not None and found.multiprocessors is not None:
+        return found.multiprocessors
+    generation = generation_of(found.compute_capability if found else device.compute_capability)
+    return generation.multiprocessors or UNKNOWN_PROCESSORS
 
 
 def _images(stage: Network, s: Settings, fields: Mapping[str, Any]) -> Iterator[Line]:

@@ -14,6 +14,7 @@ from everybyte.basics.units import ceil_div, round_up
 from everybyte.engines.vllm import compressed
 from everybyte.engines.vllm.network import first_with
 from everybyte.engines.vllm.pages import Spec
+from everybyte.engines.vllm.release import is_v1
 from everybyte.engines.vllm.settings import Settings
 from everybyte.layers.network import Network, Run, declare, hidden_dims
 from everybyte.layers.size import elements
@@ -72,12 +73,12 @@ def layers_of(network: Network, s: Settings, fields: Mapping[str, Any]) -> Layer
     block = _block_size(found, s, network)
     found = [replace(spec, block=block) if spec.kind != "state" else spec for spec in found]
     states = [spec for spec in found if spec.kind == "state"]
-    if states and s.release.v1:
+    if states and is_v1(s.release):
         block, found = _beside_states(network, found, states, block, s)
     if s.draft.endswith("mtp"):  # assistants that read the caches of the network itself (Gemma 4) have none
         holders = [spec for spec in found if spec.kind in ("full", "latent") and spec.width != "index"]
         found += holders[-1:] * int(fields.get("mtp_num_hidden_layers") or fields.get("num_nextn_predict_layers") or 0)
-    if not s.release.v1:
+    if not is_v1(s.release):
         found = [replace(spec, kind="full", window=0) if spec.kind in ("window", "chunk") else spec for spec in found if spec.kind != "state"]
     return Layers(tuple(found), block)
 
@@ -90,8 +91,8 @@ def _block_size(specs: list[Spec], s: Settings, network: Network) -> int:
         return 64
     if "CUTLASS_MLA" in s.attention:
         return 128
-    if any(spec.kind == "latent" for spec in specs) and not s.attention and (0, 8, 5) <= s.release.number < (0, 18):
-        return {9: 64, 10: 128 if s.release.number >= (0, 10) else PAGE}.get(s.generation, PAGE)  # FlashMLA, CUTLASS MLA
+    if any(spec.kind == "latent" for spec in specs) and not s.attention and s.release.has("latent_blocks_by_card"):
+        return {9: 64, 10: 128 if s.release.has("cutlass_latent_blocks") else PAGE}.get(s.generation, PAGE)  # FlashMLA, CUTLASS MLA
     return PAGE
 
 
@@ -104,7 +105,7 @@ def _specs(network: Network, run: Run, s: Settings, fields: Mapping[str, Any]) -
     for cache in caches:
         by_place.setdefault("" if cache.kind == "state" else cache.place + cache.kind, []).append(cache)
     specs = [_spec(run.layer, found, s, fields) for found in by_place.values()]
-    if not s.release.v1:
+    if not is_v1(s.release):
         # V0 has one cache a layer, in which a request has blocks for its text and others for what cross-attention reads (worker/cache_engine.py)
         return [spec for spec in specs if spec.kind != "cross"] or [replace(spec, kind="full") for spec in specs]
     return specs
@@ -134,7 +135,7 @@ def _latent_bytes(layer: Any, numbers: int, s: Settings) -> int:
     if s.kv_dtype == "fp8_ds_mla" or (s.kv_dtype == "fp8" and sparse is not None and sparse.indexer is not None and "FLASHINFER" not in s.attention):
         return SPARSE_ROW
     row = kv_bytes(s, numbers, 1)
-    return round_up(row, 256) if not s.release.v1 and (0, 7, 2) <= s.release.number < (0, 8) else row
+    return round_up(row, 256) if s.release.has("aligns_latents") else row
 
 
 def _state(layer: Any, cache: Cache, s: Settings, fields: Mapping[str, Any]) -> int:
@@ -184,7 +185,7 @@ def _beside_states(network: Network, found: list[Spec], states: list[Spec], bloc
     else:
         page = state
         every = block if mode != "none" else every
-    more = int(s.release.checkpoints_prefills and any(first_with(run.layer, "groups", "state", "chunk") is not None for run in network.runs))
+    more = int(s.release.has("checkpoints_prefills") and any(first_with(run.layer, "groups", "state", "chunk") is not None for run in network.runs))
     held = {"none": 1 + s.draft_tokens, "align": 2 + more + s.draft_tokens, "all": 0}[mode]
     return block, [
         replace(spec, block=every, states=held, padded=page if page > spec.bytes else 0) if spec.kind == "state" else replace(spec, block=block)
@@ -195,18 +196,18 @@ def _beside_states(network: Network, found: list[Spec], states: list[Spec], bloc
 def _mode(network: Network, s: Settings) -> str:
     """mamba_cache_mode: how many states of a request are kept. Prefix caching needs more than the last one (models/config.py MambaModelConfig)."""
     attends = any(first_with(run.layer, name) is not None for run in network.runs for name in ("kv_heads", "kv_rank"))
-    caching = (s.release.caches_hybrid_prefixes and attends) if s.prefix_caching is None else s.prefix_caching
+    caching = (s.release.has("caches_hybrid_prefixes") and attends) if s.prefix_caching is None else s.prefix_caching
     if not caching:
         return "none"
-    mamba = s.release.keeps_states_by_block and any(first_with(run.layer, "conv_bias", "kernel") is not None for run in network.runs)
+    mamba = s.release.has("keeps_states_by_block") and any(first_with(run.layer, "conv_bias", "kernel") is not None for run in network.runs)
     return s.state_mode if s.state_mode in ("align", "all") and (mamba or s.state_mode == "align") else ("all" if mamba else "align")
 
 
 def _alignment(s: Settings, *, latent: bool) -> int:
     """Tokens that a block of attention is a multiple of."""
     if latent:
-        return 128 if "CUTLASS" in s.attention or s.release.since(0, 27) else 64
-    return max(16, s.block_size) if s.release.since(0, 21) else 16
+        return 128 if "CUTLASS" in s.attention or s.release.has("wide_latent_blocks") else 64
+    return max(16, s.block_size) if s.release.has("block_size_counts_states") else 16
 
 
 def _chunk(network: Network) -> int:
@@ -217,4 +218,4 @@ def _chunk(network: Network) -> int:
 
 def batches(s: Settings) -> int:
     """Tokens under way that a window's cache must have room for."""
-    return s.batched_tokens * (s.release.in_flight if s.pp == 1 else s.pp)
+    return s.batched_tokens * (s.release.whole("in_flight") if s.pp == 1 else s.pp)

@@ -43,7 +43,7 @@ def unfolded(setup: Setup, s: Settings) -> Setup:
     _dequantize_dq)."""
     if setup.packed is None or setup.packed.format not in ("nf4", "fp4"):
         return setup
-    return replace(setup, packed=replace(setup.packed, double=s.release.number < (0, 9)))
+    return replace(setup, packed=replace(setup.packed, double=not s.release.has("unfolds_scales")))
 
 
 @lru_cache(maxsize=64)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from everybyte.basics.units import GiB, KiB, MiB
+from everybyte.catalog.generations import USUAL, generation_of
 from everybyte.engines.vllm.network import first_with
+from everybyte.engines.vllm.release import is_v1
 from everybyte.engines.vllm.settings import Settings, card
 from everybyte.job import Job
 from everybyte.layers.network import Network
@@ -31,9 +33,7 @@ NODE = 8
 def non_torch(job: Job, s: Settings, device: Device) -> tuple[Line, ...]:
     """Rows of one rank; their sum is the figure."""
     many = s.tp * s.pp * s.dp > 1
-    newest = s.release.since(0, 17)
-    early = s.release.number < (0, 7)
-    size = int((0.25 if early or (newest and not many) else 0.13 if s.release.v1 and s.generation >= 9 and not many else 0.07) * GiB)
+    size = int(_growth_gib(s, many=many) * GiB)
     rows = [Line("non_torch/context growth", "context", size, plain("growth", growth=size), GROWTH_SOURCE, "calibrated", int(0.02 * GiB), int(0.35 * GiB))]
     if s.tp > 1:
         node = (job.hardware.gpus_per_node if job.hardware is not None else None) or NODE
@@ -46,12 +46,21 @@ def non_torch(job: Job, s: Settings, device: Device) -> tuple[Line, ...]:
     return tuple(rows)
 
 
+def _growth_gib(s: Settings, *, many: bool) -> float:
+    """Growth of the CUDA context while the engine starts."""
+    stated = s.release.find("context_growth_gib") or (None if many else s.release.find("context_growth_alone_gib"))
+    if stated is not None:
+        return float(stated)
+    generation = s.generation if is_v1(s.release) and not many else USUAL
+    return generation_of(str(generation)).vllm_growth_gib
+
+
 def _wires(job: Job, s: Settings, device: Device) -> Wires:
     """As the job says; cards for desktops and workstations talk over PCIe."""
     found = card(device)
     known = wires_of(job, device)
     nvlink = found is not None and (found.interconnect_gb_s or 0) > 0 and found.segment == "datacenter"
-    return Wires(s.generation, nvlink, known.version, known.settings)
+    return Wires(s.generation, nvlink, known.release, known.settings)
 
 
 def capture_sizes(stage: Network, s: Settings, fields_type: str) -> tuple[int, int]:
@@ -59,20 +68,20 @@ def capture_sizes(stage: Network, s: Settings, fields_type: str) -> tuple[int, i
     V0: worker/model_runner.py)."""
     if s.eager:
         return 0, 0
-    most = 1024 if fields_type == "gpt_oss" and s.release.since(0, 11) else 512
-    if not s.release.v1:
+    most = 1024 if fields_type == "gpt_oss" and s.release.has("captures_gpt_oss_wider") else 512
+    if not is_v1(s.release):
         sizes = [1, 2, 4, *range(8, 8193, 8)]
         limit = -(-s.sequences // 8) * 8
         return 0, len(s.sizes) or sum(size <= max(limit, 1) for size in sizes if size <= 256 or s.sequences > 256)
     if s.sizes:
         pieces = len(s.sizes)
-    elif s.release.since(0, 11, 1):
+    elif s.release.has("captures_by_sequences"):
         limit = min(2 * s.sequences, most)
         pieces = sum(size <= limit for size in (1, 2, 4, *range(8, 256, 8), *range(256, most + 1, 16)))
     else:
         pieces = sum(size <= max(min(most, s.batched_tokens), 1) for size in (1, 2, 4, *range(8, 513, 8)))
-    whole = pieces if s.release.captures_whole and s.sequences >= most else min(pieces, 3 + s.sequences // 8)
-    return pieces, whole if s.release.captures_whole else 0
+    whole = pieces if s.release.has("captures_whole") and s.sequences >= most else min(pieces, 3 + s.sequences // 8)
+    return pieces, whole if s.release.has("captures_whole") else 0
 
 
 def graph_line(stage: Network, s: Settings, fields_type: str) -> Line | None:
@@ -81,7 +90,7 @@ def graph_line(stage: Network, s: Settings, fields_type: str) -> Line | None:
     if not pieces + whole:
         return None
     layers = sum(run.count * (2 if first_with(run.layer, "count", "top_k", "ffn") is not None else 1) for run in stage.runs)
-    each, shared = (164 * KiB, int(0.35 * GiB)) if s.release.v1 else (195 * KiB, 0)
+    each, shared = (164 * KiB, int(0.35 * GiB)) if is_v1(s.release) else (195 * KiB, 0)
     size = shared + each * layers * (pieces + whole)
     text = plain("shared + k·L·(pieces + whole)", shared=shared, k=each, L=layers, pieces=pieces, whole=whole)
     return Line("graphs/captured", "graph_pool", size, text, CAPTURE_SOURCE, "calibrated", size // 3, size * 2)

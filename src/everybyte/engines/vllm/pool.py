@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from everybyte.basics.units import GiB
 from everybyte.engines.vllm.activation import Peak
 from everybyte.engines.vllm.pages import Demand, Plan, pages_of_request
+from everybyte.engines.vllm.release import is_v1
 from everybyte.engines.vllm.settings import Settings
 from everybyte.ledger.build import Line
 from everybyte.rules.account import Device
@@ -39,7 +40,7 @@ class Stage(NamedTuple):
 
 def padding(s: Settings) -> float:
     """Up to which ratio of their numbers kinds of layers are padded to the same size (_get_kv_cache_groups_uniform_page_size)."""
-    return 1.5 if s.release.since(0, 18) else 1.25 if s.release.since(0, 12) else 1.0
+    return s.release.share("padding_ratio")
 
 
 def _budget(s: Settings, device: Device, known: Mapping[str, int]) -> int | None:
@@ -60,7 +61,7 @@ def pool_of(stage: Stage, s: Settings, device: Device, known: Mapping[str, int])
         return None
     own = stage.figures()
     taken = sum(known.get(name, own[name]) for name in PARTS)
-    if s.release.subtracts_graphs and stage.graphs is not None:
+    if s.release.has("subtracts_graphs") and stage.graphs is not None:
         taken += known.get("cuda_graphs_estimate", known.get("cuda_graphs", own["cuda_graphs"]))
     return budget - taken
 
@@ -74,8 +75,8 @@ def cache_figures(stage: Stage, s: Settings, demand: Demand, known: Mapping[str,
     if stage.pool is None:
         return found
     blocks = known.get("kv.blocks", plan.blocks(stage.pool))
-    concurrency = blocks / plan.request(demand) if s.release.groups_layers else blocks * plan.block_size / s.context
-    tokens = int(concurrency * s.context) if s.release.counts_requests else blocks // len(plan.groups) * plan.block_size * s.dcp
+    concurrency = blocks / plan.request(demand) if s.release.has("groups_layers") else blocks * plan.block_size / s.context
+    tokens = int(concurrency * s.context) if s.release.has("counts_requests") else blocks // len(plan.groups) * plan.block_size * s.dcp
     return found | {"kv.pool": stage.pool, "kv.blocks": blocks, "kv.tokens": tokens, "kv.concurrency": round(concurrency, 4)}
 
 
@@ -102,7 +103,7 @@ def explained(stage: Stage, s: Settings, demand: Demand, device: Device, choices
     if pool <= 0:
         return (f"vLLM refuses to start: no memory is left for cache blocks ({pool / GiB:.2f} GiB); raise memory_fraction or take more GPUs",)
     cause = ""
-    if not s.release.v1 and s.batched_tokens >= s.context:
+    if not is_v1(s.release) and s.batched_tokens >= s.context:
         cause = (
             f"; the profiling run takes {figures['activation_peak'] / GiB:.2f} GiB because prompts of the whole context are not cut up (above 32,768 they are)"
         )
@@ -112,7 +113,7 @@ def explained(stage: Stage, s: Settings, demand: Demand, device: Device, choices
 
 def _needed(plan: Plan, s: Settings, demand: Demand) -> int:
     """Bytes that the check before the start asks for."""
-    if s.release.checks_groups or not s.release.v1 or len(plan.groups) == 1:
+    if s.release.has("checks_groups") or not is_v1(s.release) or len(plan.groups) == 1:
         return plan.needed(demand)
     return sum(pages_of_request(spec, demand) * spec.page for spec in plan.layers)
 
@@ -121,9 +122,9 @@ def _interval(stage: Stage, s: Settings, device: Device, needed: int, figures: M
     """Between which values gpu_memory_utilization starts and holds the context."""
     total = device.capacity
     graphs = stage.graphs.bytes if stage.graphs is not None else 0
-    taken = sum(figures[name] for name in PARTS) + (graphs if s.release.subtracts_graphs else 0)
+    taken = sum(figures[name] for name in PARTS) + (graphs if s.release.has("subtracts_graphs") else 0)
     low = (taken + needed) / total
-    outside = context(device.compute_capability)[0] + (0 if s.release.subtracts_graphs else graphs)
+    outside = context(device.compute_capability)[0] + (0 if s.release.has("subtracts_graphs") else graphs)
     high = min((total - outside) / total, 1.0)
     if low > high:
         return f"no gpu_memory_utilization works for {s.context:,} tokens: at least {low:.3f} would be needed, at most {high:.3f} is free"

@@ -17,6 +17,7 @@ from everybyte.engines.vllm.network import fields_of, stage_sizes
 from everybyte.engines.vllm.overhead import graph_line, non_torch
 from everybyte.engines.vllm.pages import Demand, Plan, Spec, plan_of
 from everybyte.engines.vllm.pool import Stage, cache_figures, explained, padding, pool_of
+from everybyte.engines.vllm.release import is_v1
 from everybyte.engines.vllm.settings import Settings, gguf_type, settings_of
 from everybyte.engines.vllm.weights import ranks_of, weight_rows
 from everybyte.job import Job
@@ -61,7 +62,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     if network.towers and not s.images and all(tower.name != "encoder" for tower in network.towers):
         network = text_alone(network)
     refuse_odd(network, s.tp)
-    if not s.release.v1 and network.memory(s.context) and not {"activation_peak", "kv.pool"} & known.keys():
+    if not is_v1(s.release) and network.memory(s.context) and not {"activation_peak", "kv.pool"} & known.keys():
         raise Unsupported("serve.version", PROFILED_APART)
     sizes = stage_sizes(network.layers, s.pp, (job.serve.extra or {}).get("VLLM_PP_LAYER_PARTITION"))
     draft = draft_of(job.serve, s, choices)
@@ -108,7 +109,7 @@ def _plan(stage: Network, s: Settings, fields: Mapping[str, Any], draft: tuple[S
     if compressed.is_compressed(layers.specs):
         return compressed.plan_of(layers.specs)
     beside = tuple(replace(spec, block=layers.block) for spec in draft if spec.kind != "state")
-    return plan_of((*layers.specs, *beside), padding=padding(s), joined=s.joined or not s.release.groups_layers)
+    return plan_of((*layers.specs, *beside), padding=padding(s), joined=s.joined or not s.release.has("groups_layers"))
 
 
 def _rank(stage: Stage, s: Settings, index: int, blocks: int) -> Rank:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from everybyte.basics.dtypes import DTYPES, DType
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of, inferred
 from everybyte.basics.record import Record
 from everybyte.basics.units import GiB
+from everybyte.catalog.generations import by_word, major_of
 from everybyte.catalog.gpus import Gpu, find_gpu
-from everybyte.engines.vllm.release import Release, release_of
+from everybyte.catalog.releases import Release
+from everybyte.engines.vllm.release import V0, is_v1, release_of
 from everybyte.job import CudaGraphs, Job, Serve, ServeLora
 from everybyte.layers.network import Network
 from everybyte.rules.account import Device
@@ -18,6 +22,8 @@ from everybyte.rules.choices import Choices
 
 CONTEXT = 4096
 """Where neither the job nor the network says how long a sequence may be."""
+OLDEST_V1 = 8
+"""Major compute capability that V1 asks for; while it is there, V0 runs on older cards (engine/arg_utils.py _is_v1_supported_oracle)."""
 CHUNKS_ABOVE = 32 * 1024
 """V0 cuts prompts up by itself where max_model_len is longer (config.py ModelConfig, engine/arg_utils.py create_engine_config)."""
 
@@ -83,8 +89,8 @@ def settings_of(job: Job, network: Network, device: Device, weights: DType, choi
     serve = job.serve
     extra = {key.lstrip("-").replace("-", "_") if not key.isupper() else key: value for key, value in (serve.extra or {}).items()}
     release = release_of(serve, extra, choices)
-    if release.number < (0, 11) and generation(device) < 8 and "VLLM_USE_V1" not in extra:
-        release = release._replace(v1=False)  # V1 asks for compute capability 8.0 and falls back (engine/arg_utils.py _is_v1_supported_oracle)
+    if release.has("has_v0") and generation(device) < OLDEST_V1 and "VLLM_USE_V1" not in extra:
+        release = replace(release, variant=V0)
     origin = default_of(f"vLLM {release.text}")
     context = choices.pick("serve.context", serve.context, network.max_positions or CONTEXT, inferred("the model's maximum"))
     if network.max_positions and context > network.max_positions:
@@ -96,8 +102,8 @@ def settings_of(job: Job, network: Network, device: Device, weights: DType, choi
     lora = _lora(serve, extra)
     batched, sequences = _limits(release, context, device, images=images, lora=lora is not None, mla=_is_latent(network))
     sequences = choices.pick("serve.sequences", serve.sequences, sequences, origin)
-    batched = choices.pick("serve.batched_tokens", serve.batched_tokens, max(batched, sequences if not release.v1 else 0), origin)
-    fraction = choices.pick("serve.memory_fraction", serve.memory_fraction, 0.92 if release.since(0, 20) else 0.9, origin)
+    batched = choices.pick("serve.batched_tokens", serve.batched_tokens, max(batched, 0 if is_v1(release) else sequences), origin)
+    fraction = choices.pick("serve.memory_fraction", serve.memory_fraction, release.share("memory_fraction"), origin)
     kv = serve.kv_dtype
     if kv is not None and kv.v not in (None, kv.k):
         raise Unsupported("serve.kv_dtype.v", "vLLM stores K and V in the same format")
@@ -138,8 +144,7 @@ def card(device: Device) -> Gpu | None:
 def generation(device: Device) -> int:
     """Major compute capability; Ampere where nothing is known."""
     found = card(device)
-    major = (found.compute_capability if found else device.compute_capability).partition(".")[0]
-    return int(major) if major.isdigit() else 8
+    return major_of(found.compute_capability if found else device.compute_capability)
 
 
 def _check_gpus(job: Job, tp: int, pp: int, dp: int) -> None:
@@ -150,16 +155,15 @@ def _check_gpus(job: Job, tp: int, pp: int, dp: int) -> None:
 
 def _limits(release: Release, context: int, device: Device, *, images: bool, lora: bool, mla: bool) -> tuple[int, int]:
     """(max_num_batched_tokens, max_num_seqs) of a server by version, card and context (config.py SchedulerConfig; engine/arg_utils.py)."""
-    if not release.v1:
+    if not is_v1(release):
         if context > CHUNKS_ABOVE and not images and not lora and not mla:
-            return (2048 if release.number >= (0, 7) else 512), 256
+            return release.whole("chunk"), 256
         return max(context, 5120 if images else 2048), 256
-    if release.number < (0, 8, 5):
+    if not release.has("limits_by_card"):
         return 2048, 1024
-    name = device.name.casefold()
-    if release.number >= (0, 28) and device.capacity >= 160 * GiB:
+    if release.has("larger_batch_on_largest_cards") and device.capacity >= 160 * GiB:
         return 16384, 1024
-    large = device.capacity >= 70 * GiB and ("a100" not in name or release.number < (0, 9)) and ("gb10" not in name or release.number < (0, 28))
+    large = device.capacity >= 70 * GiB and by_word(release, device.name, "small_batch") is None
     return (8192, 1024) if large else (2048, 256)
 
 

@@ -116,7 +116,7 @@ def weight_rows(stage: Network, s: Settings, setup: Setup, fields: Mapping[str, 
     lines += _absorbed(stage, s)
     if last and s.draft.endswith("mtp"):
         lines += _prediction(stage, s, setup, fields)
-    if s.lora is not None and s.release.number >= (0, 8):  # before, they were made when the weights had been counted
+    if s.lora is not None and s.release.has("counts_adapters"):
         lines.append(_adapters(stage, s, setup, fields))
     return tuple(_offloaded(lines, s.offload))
 
@@ -155,7 +155,7 @@ def _absorbed(stage: Network, s: Settings) -> Iterator[Line]:
         layer = first_with(run.layer, "kv_rank", "nope", "v_dim")
         if layer is not None:
             size += run.count * layer.heads // s.tp * layer.kv_rank * (layer.nope + layer.v_dim)
-    if size and s.release.number >= (0, 7) and not s.offload:
+    if size and s.release.has("absorbs_latent_weights") and not s.offload:
         e = s.compute.block_bytes
         yield Line("weights/absorbed", "parameter", e * size, plain("e·P", e=e, P=size), ABSORBED, "formula")
 

@@ -40,12 +40,12 @@ def attend(
     q = turned(q, window.key_turn)
     k = turned(k, window.key_turn) if k is not None else None
     v = turned(v, window.value_turn) if v is not None else None
-    order = (q, k, v) if not release.takes_embeddings or windowed else (q, v, k)
+    order = (q, k, v) if not release.has("takes_embeddings") or windowed else (q, v, k)
     for tensor in order:
         if tensor is not None:
             b.graph.expand(tensor)
     keys, values = _write(b, layer, k, v, shape, window)
-    if release.writes_rows:
+    if release.has("writes_rows"):
         each = b.tokens // prompt.streams
         q = op.view(q, shape.key, shape.heads, each, prompt.streams, nb=(q.nb[0], q.nb[1], q.nb[2], q.nb[2] * each))
     queries = op.permute(q, 0, 2, 1, 3)
@@ -99,7 +99,7 @@ def _by_scores(b: Builder, queries: Tensor, keys: Tensor, values: Tensor, shape:
 
 def converted(b: Builder, shape: Shape, cells: int, values: bool = True) -> int:
     """Bytes of the fp16 copies of a packed cache that CUDA's flash attention makes behind its result; it reads fp16 as it is."""
-    if not b.release.converts_cache or not b.placement.gpus:
+    if not b.release.has("converts_cache") or not b.placement.gpus:
         return 0
     each = 2 * cells * b.prompt.streams * shape.kv_heads
     return each * (_packed(b.prompt.key) * shape.key + (values and _packed(b.prompt.value)) * shape.value)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from everybyte.allocator import ggml_ops as op
 from everybyte.allocator.ggml import F16, F32, I32, I64, OUTPUT, Graph, Kind, Tensor, kind
 from everybyte.engines.llamacpp.graph.prompt import Placement, Prompt
+from everybyte.engines.llamacpp.release import is_fork
 
 MASK_STEP = 64
 """Rows of the mask are padded to so many tokens where it is cast (llama.cpp GGML_KQ_MASK_PAD)."""
@@ -65,7 +66,7 @@ class Builder:
     # -- elementwise ----------------------------------------------------------------------------------------------------------
     def norm(self, x: Tensor, name: str, layer: int, weight: bool = True) -> Tensor:
         """RMSNorm; the fork has one node for it. Where every layer is on a GPU the norm is pinned to the device of its layer."""
-        if self.release.fork and weight:
+        if is_fork(self.release) and weight:
             return op.like("fused_rms_norm", x, self.vector(name, layer, x.ne[0]), kind=F32)
         out = op.like("rms_norm", x)
         if not weight:
@@ -84,9 +85,9 @@ class Builder:
 
     def gated(self, gate: Tensor, up: Tensor) -> Tensor:
         """act(gate)·up."""
-        if self.release.fork:
+        if is_fork(self.release):
             return op.like("fused_mul_unary", gate, up)
-        if self.release.joins_gates:
+        if self.release.has("joins_gates"):
             return Tensor(gate.kind, gate.ne, "glu", (gate, up))
         return op.like("mul", op.like("unary", gate), up)
 
@@ -99,14 +100,14 @@ class Builder:
         """Token embedding on the host. Since 2026 each graph holds the other ways to fill a batch too; their inputs stay."""
         table = op.outside(self.placement.kind("token_embd", -1), self.hidden, vocab, device=self.cpu)
         x = op.get_rows(table, op.new_input(I32, self.tokens))
-        if self.release.takes_embeddings:
+        if self.release.has("takes_embeddings"):
             self.graph.expand(x)
             self.graph.expand(op.new_input(F32, self.hidden, self.tokens))
-        if self.release.mixes_embeddings:
+        if self.release.has("mixes_embeddings"):
             self._mixed(table)
         if scaled:
-            x = op.like("mul", x, op.new_input(F32, 1, self.tokens)) if self.release.mixes_embeddings else op.like("scale", x)
-        if self.release.takes_embeddings:
+            x = op.like("mul", x, op.new_input(F32, 1, self.tokens)) if self.release.has("mixes_embeddings") else op.like("scale", x)
+        if self.release.has("takes_embeddings"):
             self.graph.expand(x)
         return x
 
@@ -120,17 +121,17 @@ class Builder:
         """The inputs of a cache. `heads`: widths of a key and a value head, 0 where they differ; `one`: keys only."""
         prompt, release = self.prompt, self.release
         rows = self.tokens // prompt.streams
-        if release.narrow_mask:
+        if release.has("narrow_mask"):
             mask = op.new_input(F16 if prompt.flash else F32, cells, rows, 1, prompt.streams)
         else:
             mask = op.new_input(F32, cells, -(-rows // MASK_STEP) * MASK_STEP, 1, prompt.streams)
             mask = op.cast(mask, F16) if prompt.flash else mask
         key_rows = value_rows = None
-        if release.writes_rows:
+        if release.has("writes_rows"):
             key_rows = op.new_input(I64, self.tokens)
             value_rows = None if one else op.new_input(I64, self.tokens * (1 if prompt.flash else prompt.widest_values))
         turns: list[Tensor | None] = [None, None]
-        if release.turns_cache and not one:
+        if release.has("turns_cache") and not one:
             turns = [self._hadamard(form, size, largest) for form, size, largest in ((prompt.key, heads[0], True), (prompt.value, heads[1], False))]
         return Window(cells, mask, key_rows, value_rows, turns[0], turns[1])
 
@@ -161,7 +162,7 @@ class Builder:
         x = self.linear("output", self.layers, x, vocab, bias)
         if capped:
             x = self.tanh_capped(x)
-        if self.release.takes_embeddings:
+        if self.release.has("takes_embeddings"):
             x.flags |= OUTPUT
         self.graph.expand(x)
 

@@ -14,6 +14,7 @@ from everybyte.engines.llamacpp.graph.latent import latent_attention
 from everybyte.engines.llamacpp.graph.prompt import Placement, Prompt
 from everybyte.engines.llamacpp.graph.recurrent import States, delta_net, mamba1, mamba2
 from everybyte.engines.llamacpp.layers import attention_of, blocks_of, is_windowed, knows_windows, parts_of
+from everybyte.engines.llamacpp.release import is_fork
 from everybyte.layers.attention import Attention
 from everybyte.layers.block import Block, FinalNorm, ParallelBlock
 from everybyte.layers.delta_net import GatedDeltaNet
@@ -101,7 +102,7 @@ class _Decoder:
     def _picks_late(self) -> bool:
         """Rows of output are picked behind the last norm, since drafts of the next token read all rows before (mid-2026)."""
         late = (Gemma4Block, GatedDeltaNet)
-        return self.b.release.few_outputs and any(isinstance(part, late) for block in self.blocks for part in (block, *parts_of(block)))
+        return self.b.release.has("few_outputs") and any(isinstance(part, late) for block in self.blocks for part in (block, *parts_of(block)))
 
     def _caches(self) -> None:
         """The inputs of both caches and of recurrent states."""
@@ -110,7 +111,7 @@ class _Decoder:
         attentions = [(part, attention_of(part)) for part in mixers if attention_of(part) is not None and not getattr(part, "reads_earlier", False)]
         full = [shape for part, shape in attentions if shape is not None and not (self.windows and is_windowed(part))]
         slid = [shape for part, shape in attentions if shape is not None and self.windows and is_windowed(part)]
-        latent = any(isinstance(part, MLA) for part in mixers) and b.release.stores_latent_once
+        latent = any(isinstance(part, MLA) for part in mixers) and b.release.has("stores_latent_once")
         if full:
             b.full = self._window(full, b.prompt.cells, latent)
         if slid:
@@ -297,7 +298,7 @@ class _Decoder:
         if part.scaled_query or is_gemma or part.fused_qkv == "qkv_proj":
             q = op.like("scale", q)
         sinks = b.vector("attn_sinks", index, part.heads) if part.sinks else None
-        out = attend(b, index, q, k, v, shape, self._cache(part), capped=part.softcap and not b.release.fork, sinks=sinks, windowed=self.windows)
+        out = attend(b, index, q, k, v, shape, self._cache(part), capped=part.softcap and not is_fork(b.release), sinks=sinks, windowed=self.windows)
         if gate is not None:
             out = op.like("mul", out, op.like("unary", gate))
         return b.linear("attn_output", index, out, b.hidden, part.out_bias)
@@ -325,7 +326,7 @@ class _Decoder:
         k = self._whole_norm(index, part, b.linear("attn_k", index, x, widths[1], part.qkv_bias), "attn_k_norm")
         v = b.linear("attn_v", index, x, widths[2], part.qkv_bias)
         k = op.reshape(k, shape.key, shape.kv_heads, n)
-        return q, k, v if b.release.fork else op.reshape(v, shape.value, shape.kv_heads, n), gate
+        return q, k, v if is_fork(b.release) else op.reshape(v, shape.value, shape.kv_heads, n), gate
 
     def _whole_norm(self, index: int, part: Attention, x: Tensor, name: str) -> Tensor:
         return self.b.norm(x, name, index) if part.qk_norm == "all" else x

@@ -11,7 +11,7 @@ from everybyte.layers.multihead import MultiHead
 
 def encoder_mask(b: Builder) -> Tensor:
     """Which tokens see which."""
-    if b.release.narrow_mask:
+    if b.release.has("narrow_mask"):
         return op.new_input(F16 if b.prompt.flash else F32, b.tokens, b.tokens)
     mask = op.new_input(F32, b.tokens, -(-b.tokens // MASK_STEP) * MASK_STEP)
     return op.cast(mask, F16) if b.prompt.flash else mask
@@ -31,10 +31,10 @@ def encoder_block(b: Builder, layer: int, block: PostNormBlock, x: Tensor, mask:
 def _attention(b: Builder, layer: int, part: MultiHead, x: Tensor, mask: Tensor) -> Tensor:
     heads, width, n = part.heads, part.head_dim, b.tokens
     q, k, v = (op.reshape(b.linear(name, layer, x, heads * width, bias=True), width, heads, n) for name in ("attn_q", "attn_k", "attn_v"))
-    if b.release.build >= EXPANDS_FIRST:
+    if b.release.has("puts_qkv_first"):
         for tensor in (q, k, v):
             b.graph.expand(tensor)
-    if b.release.writes_rows:
+    if b.release.has("writes_rows"):
         q = op.view(q, width, heads, n, 1)
     q, k = op.permute(q, 0, 2, 1, 3), op.permute(k, 0, 2, 1, 3)
     if b.prompt.flash:
@@ -46,7 +46,3 @@ def _attention(b: Builder, layer: int, part: MultiHead, x: Tensor, mask: Tensor)
         out = Tensor(F32, (width, n, heads), "mul_mat", (values, scores))
         out = op.cont(op.permute(out, 0, 2, 1, 3), heads * width, n)
     return b.graph.expand(out)
-
-
-EXPANDS_FIRST = 4900
-"""First build that puts q, k and v into the graph before attention (llama-graph.cpp, March 2025)."""

@@ -7,6 +7,7 @@ from typing import Any
 from everybyte.allocator import ggml_ops as op
 from everybyte.allocator.ggml import F32, I32, Tensor
 from everybyte.engines.llamacpp.graph.builder import MANY_EXPERTS, Builder, fp32
+from everybyte.engines.llamacpp.release import is_fork
 from everybyte.layers.experts import Experts
 from everybyte.layers.mlp import PlainMLP
 from everybyte.layers.moe import MoE
@@ -43,7 +44,7 @@ def dense(b: Builder, layer: int, x: Tensor, ffn: int, *, fused: bool = False, b
 def _halves(b: Builder, both: Tensor, ffn: int) -> Tensor:
     """The product of the halves of a joined projection; before b5787 each half is copied first (LLM_FFN_SWIGLU)."""
     rows = both.ne[1]
-    if b.release.fork or b.release.joins_gates:
+    if is_fork(b.release) or b.release.has("joins_gates"):
         return Tensor(F32, (ffn, rows), "glu", (both,))
     first, second = (op.cont(op.view(both, ffn, rows, nb=(both.nb[0], both.nb[1], both.nb[1] * rows, both.nb[1] * rows))) for _ in range(2))
     return op.like("mul", op.like("unary", first), second)
@@ -68,7 +69,7 @@ def routed(b: Builder, layer: int, x: Tensor, router: Router, part: Experts, log
     rows = op.reshape(x, b.hidden, 1, tokens)
     up, gate = (b.matrix(f"ffn_{name}_exps", layer, b.hidden, part.ffn, part.count) for name in ("up", "gate"))
     down = b.matrix("ffn_down_exps", layer, part.ffn, b.hidden, part.count)
-    if b.release.fork and b.prompt.joins_experts and part.gate is not None:
+    if is_fork(b.release) and b.prompt.joins_experts and part.gate is not None:
         inner = Tensor(F32, (part.ffn, used, tokens), "moe_up_gate", (up, gate, rows, ids))
     else:
         inner = _biased(b, layer, "ffn_up_exps", op.mul_mat_id(up, rows, ids), ids, biased)
@@ -103,19 +104,19 @@ def _choose(b: Builder, layer: int, x: Tensor, router: Router, tokens: int, logi
     elif router.normalize:
         flat = op.reshape(weights, used, tokens)
         total = Tensor(F32, (1, tokens), "sum_rows", (flat,))
-        if b.release.takes_embeddings:
+        if b.release.has("takes_embeddings"):
             total = op.like("clamp", total)
         weights = op.reshape(op.like("div", flat, total), 1, used, tokens)
     if router.scaled:
         weights = op.like("scale", weights)
-    if b.release.takes_embeddings:
+    if b.release.has("takes_embeddings"):
         b.graph.expand(weights)
     return weights, ids
 
 
 def _sum(b: Builder, out: Tensor, used: int, tokens: int) -> Tensor:
     """The experts' results of each token added up, one after the other."""
-    late = b.release.takes_embeddings
+    late = b.release.has("takes_embeddings")
     if late:
         b.graph.expand(out)
     step = out.nb[2]
@@ -123,7 +124,7 @@ def _sum(b: Builder, out: Tensor, used: int, tokens: int) -> Tensor:
     if late:
         for part in parts:
             b.graph.expand(part)
-    if b.release.fork and used > MANY_EXPERTS:
+    if is_fork(b.release) and used > MANY_EXPERTS:
         return Tensor(F32, (b.hidden, tokens), "multi_add", (parts[0],))
     total = parts[0]
     for part in parts[1:]:

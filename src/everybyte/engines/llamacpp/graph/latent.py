@@ -6,22 +6,21 @@ from everybyte.allocator import ggml_ops as op
 from everybyte.allocator.ggml import F16, F32, Tensor
 from everybyte.engines.llamacpp.graph.attention import Shape, attend, converted
 from everybyte.engines.llamacpp.graph.builder import Builder, Window
+from everybyte.engines.llamacpp.release import is_fork
 from everybyte.layers.mla import MLA
 
 MiB = 1 << 20
 LONG = 128
 """Tokens from which on the fork expands the latent (-mla 2 and 3)."""
-TURNED_FIRST = 3684
-"""First build of the fork that stores the turned part of the keys in front of the latent (commit 0c02e16a3, May 12, 2025)."""
 
 
 def latent_attention(b: Builder, layer: int, x: Tensor, part: MLA, window: Window, positions: Tensor) -> Tensor:
     """(h, n) -> (h, n)."""
     queries = _Queries(b, layer, x, part, positions)
-    if b.release.fork:
+    if is_fork(b.release):
         out = _forked(queries, window) if b.prompt.latent else _whole(queries, window)
     else:
-        out = _absorbed(queries, window) if b.release.keeps_latent else _whole(queries, window)
+        out = _absorbed(queries, window) if b.release.has("keeps_latent") else _whole(queries, window)
     return op.mul_mat(b.matrix("attn_output", layer, part.heads * part.v_dim, b.hidden), out)
 
 
@@ -59,13 +58,13 @@ class _Queries:
 def _whole(q: _Queries, window: Window) -> Tensor:
     """All keys and values are made and stored."""
     b, part, n = q.b, q.part, q.b.tokens
-    turned = None if b.release.takes_embeddings else q.turn(q.raw)
+    turned = None if b.release.has("takes_embeddings") else q.turn(q.raw)
     both = b.linear("attn_kv_b", q.layer, q.latent, part.heads * (part.nope + part.v_dim))
     step = 4 * (part.nope + part.v_dim)
     strides = (4, step, step * part.heads, step * part.heads * n)
     straight = op.view(both, part.nope, part.heads, n, nb=strides)
     values = op.cont(op.view(both, part.v_dim, part.heads, n, nb=strides))
-    if not b.release.takes_embeddings:
+    if not b.release.has("takes_embeddings"):
         values = op.view(values, part.v_dim * part.heads, n)
     if turned is None:
         queries = Tensor(F32, (part.nope + part.rope, part.heads, n), "rope", (op.reshape(q.whole, part.nope + part.rope, part.heads, n), q.positions))
@@ -79,7 +78,7 @@ def _absorbed(q: _Queries, window: Window) -> Tensor:
     """llama.cpp: queries are multiplied into the space of the latent, of which one head is stored."""
     b, part, n = q.b, q.part, q.b.tokens
     width = part.kv_rank + part.rope
-    late = b.release.takes_embeddings
+    late = b.release.has("takes_embeddings")
     turned = q.turn(q.raw)
     into = op.mul_mat(b.matrix("attn_k_b", q.layer, part.nope, part.kv_rank, part.heads), op.permute(q.straight, 0, 2, 1, 3))
     into = op.permute(into, 0, 2, 1, 3)
@@ -91,9 +90,9 @@ def _absorbed(q: _Queries, window: Window) -> Tensor:
     streams = b.prompt.streams
     cache = b.cache(q.layer, width, window.cells, b.prompt.key)
     b.store(cache, window.key_rows, op.view(keys, width, n) if window.key_rows is not None else keys, width)
-    if not b.release.stores_latent_once:
+    if not b.release.has("stores_latent_once"):
         _store_values(q, latent, window)
-    if b.release.writes_rows:
+    if b.release.has("writes_rows"):
         queries = op.view(queries, width, part.heads, n // streams, streams)
     asked = op.permute(queries, 0, 2, 1, 3)
     read = op.view(cache, width, window.cells, 1, streams)
@@ -103,7 +102,7 @@ def _absorbed(q: _Queries, window: Window) -> Tensor:
         extra = converted(b, Shape(part.heads, 1, width, part.kv_rank), window.cells, values=False)
         out = op.mul_mat(out_of, op.permute(op.flash(asked, read, values, window.mask, extra=extra), 0, 2, 1, 3))
         out = op.permute(out, 0, 2, 1, 3)
-        out = op.reshape(op.cont(out), part.v_dim * part.heads, n) if b.release.writes_rows else op.cont(out, part.v_dim * part.heads, n)
+        out = op.reshape(op.cont(out), part.v_dim * part.heads, n) if b.release.has("writes_rows") else op.cont(out, part.v_dim * part.heads, n)
     else:
         scores = Tensor(F32, (window.cells, n // streams, part.heads, streams), "mul_mat", (read, asked))
         scores = op.like("soft_max", scores, window.mask)
@@ -138,7 +137,7 @@ def _forked(q: _Queries, window: Window) -> Tensor:
     if mode == 1 and not b.prompt.flash:
         transposed = b.cache(q.layer, rank, window.cells, b.prompt.key)
         b.graph.expand(op.copy_into(op.permute(q.latent, 1, 0, 2, 3), op.view(transposed, n, rank)))
-    late = b.release.build >= TURNED_FIRST
+    late = b.release.has("turned_first")
     row = op.permute(q.key_turned, 0, 2, 1, 3), q.latent
     stored = Tensor(F32, (rank + rope, n), "concat", row if late else row[::-1])
     b.graph.expand(op.copy_into(stored, op.view(cache, rank + rope, n)))
@@ -202,7 +201,7 @@ def _expanded(q: _Queries, turned: Tensor, cache: Tensor, window: Window) -> Ten
     latent = op.view(cache, part.kv_rank, cells, nb=cache.nb)
     keys_turned = op.view(cache, part.rope, cells, 1, nb=cache.nb)
     repeated = Tensor(form, (part.rope, cells, heads), "repeat", (keys_turned if cache.kind is form else op.cast(keys_turned, F16),))
-    late = b.release.build >= TURNED_FIRST
+    late = b.release.has("turned_first")
     queries = op.permute(op.concat(turned, q.straight, 0) if late else op.concat(q.straight, turned, 0), 0, 2, 1, 3)
     b.graph.expand(queries)
     out: Tensor | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from everybyte.allocator.ggml import Kind
-from everybyte.engines.llamacpp.release import Release
+from everybyte.catalog.releases import Release
 
 
 class Placement(Protocol):
