@@ -143,8 +143,8 @@ def test_workspaces() -> None:
     assert handle_workspace("8.0", ":4096:8") == 32 * MiB
     assert handle_workspace("8.0", ":4096:2:16:8") == handle_workspace("8.0", "") == 8 * MiB + 128 * 1024
     assert handle_workspace("10.0", "", widens_blackwell=False) == handle_workspace("8.0", "")
-    assert not versions_of(Train(version="Megatron-LM 0.16, torch 2.11")).widens_blackwell
-    assert versions_of(Train(version="golden dev, Megatron-LM d98e8a64dd")).widens_blackwell
+    assert not versions_of(Train(version="Megatron-LM 0.16, torch 2.11")).torch.has("wide_blackwell_workspaces")
+    assert versions_of(Train(version="golden dev, Megatron-LM d98e8a64dd")).torch.has("wide_blackwell_workspaces")
 
 
 @pytest.mark.parametrize(
