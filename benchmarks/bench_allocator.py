@@ -18,7 +18,7 @@ from everybyte.allocator.replay import Event, replay
 from everybyte.allocator.reserved import peak_reserved
 from everybyte.allocator.settings import AllocatorSettings, read_alloc_conf
 from everybyte.basics.units import GiB, MiB
-from everybyte.conductor import accounted
+from everybyte.estimator import accounted
 
 EVENTS = 100_000
 LIMIT_S = 0.3
@@ -43,8 +43,8 @@ def main() -> int:
     log: list[object] = []
     rows.append((f"{EVENTS:,} events, default settings, all actions told", best(lambda: replay(events, log=log)), None))
     for name in JOBS:
-        course = list(accounted(read_job(EXAMPLES / name))[2].ranks[0].bill.script())
-        rows.append((f"peak of {Path(name).stem}, {len(course):,} events", best(lambda c=course: peak_reserved(c, AllocatorSettings())), None))
+        timeline = list(accounted(read_job(EXAMPLES / name))[2].ranks[0].bill.script())
+        rows.append((f"peak of {Path(name).stem}, {len(timeline):,} events", best(lambda c=timeline: peak_reserved(c, AllocatorSettings())), None))
     held = all(limit is None or seconds <= limit for _, seconds, limit in rows)
     text = table(
         ["what", "seconds", "limit", "held"],

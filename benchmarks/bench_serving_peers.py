@@ -86,7 +86,7 @@ def measured() -> Iterator[Start]:
 def ours(start: Start) -> float | None:
     """Pool: the tokens that we say it holds, turned round; cache: its bytes."""
     from everybyte.basics.errors import BadInput
-    from everybyte.conductor import headline
+    from everybyte.estimator import headline
 
     job = start.record["job"]
     try:

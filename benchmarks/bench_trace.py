@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from results import table, write_section
 
-from everybyte.trace.asked import Asked
+from everybyte.trace.request import TraceRequest
 from everybyte.trace.run import run
 
 HERE = Path(__file__).resolve()
@@ -50,7 +50,7 @@ def main() -> int:
     rows, seconds, held = [], {}, True
     for case in CASES:
         before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-        traced = run(Asked(target=case.target, world=case.world, steps=STEPS))
+        traced = run(TraceRequest(target=case.target, world=case.world, steps=STEPS))
         wall = time.perf_counter() - begin
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -12,8 +12,8 @@ from everybyte.allocator.settings import read_alloc_conf
 from everybyte.basics.errors import EverybyteError
 from everybyte.measure.accuracy import quantile, relative_error
 from everybyte.measure.truth import load_records
-from everybyte.trace.answer import answer_of
 from everybyte.trace.jobs.program import asked_of
+from everybyte.trace.results.answer import answer_of
 from everybyte.trace.run import run
 
 SAMPLE = ("fms-full-1gpu", "fms-lora", "fms-qlora", "t4-qlora", "vramcalc", "liger-hf")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple
 
-from everybyte.conductor import estimate
+from everybyte.estimator import estimate
 from everybyte.ledger.answer import Answer
 from everybyte.measure.accuracy import Comparison, Wanted, compare
 from everybyte.measure.truth import load_records

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from everybyte.basics.version import __version__
 from everybyte.ledger import display
 
 if TYPE_CHECKING:
     from everybyte.basics.errors import BadInput, EverybyteError
     from everybyte.basics.tracing import tracing
-    from everybyte.conductor import estimate, headline
+    from everybyte.estimator import estimate, headline
     from everybyte.job import Job, read_job
     from everybyte.ledger.answer import Answer
-    from everybyte.trace.ask import trace
-
-__version__ = "0.1.0"
+    from everybyte.trace.api import trace
 
 _HOME = {
     "Answer": "everybyte.ledger.answer",
     "BadInput": "everybyte.basics.errors",
     "EverybyteError": "everybyte.basics.errors",
     "Job": "everybyte.job",
-    "estimate": "everybyte.conductor",
-    "headline": "everybyte.conductor",
+    "estimate": "everybyte.estimator",
+    "headline": "everybyte.estimator",
     "read_job": "everybyte.job",
-    "trace": "everybyte.trace.ask",
+    "trace": "everybyte.trace.api",
     "tracing": "everybyte.basics.tracing",
 }
 

@@ -24,8 +24,8 @@ from everybyte.engines.litgpt.release import release_of
 from everybyte.engines.litgpt.sizes import Sizes
 from everybyte.engines.litgpt.train import SCALED_NORMS
 from everybyte.layers.network import hidden_dims, write
-from everybyte.layers.setup import Adapter, Kernels, Setup
-from everybyte.layers.size import Batch, Point
+from everybyte.layers.recording.setup import Adapter, Kernels, Setup
+from everybyte.layers.recording.size import Batch, Point
 
 SHARED = {"hidden": 128, "heads": 8, "softcap": False, "unit_offset": False, "post_norms": False}
 GATED = {**SHARED, "qkv_bias": False, "out_bias": False, "mlp_bias": False, "gated": True, "norm": "rms", "parallel": False, "shared_norm": False}

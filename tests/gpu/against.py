@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from align import Alignment, Difference, align, only_one
-from course import Course, of_history, of_trace
+from course import StepTimeline, of_history, of_trace
 from jobs import JOB, RUNS, STEPS, TRACED_ON
 
 from everybyte.allocator.replay import replay
 from everybyte.allocator.settings import read_alloc_conf
 from everybyte.basics.errors import EverybyteError
 from everybyte.measure.snapshot import DeviceMemory, events_of, read_snapshot
-from everybyte.trace.asked import Asked, Failed
+from everybyte.trace.request import Failed, TraceRequest
 from everybyte.trace.run import TraceFailed, run
 
 Fields = dict[str, Any]
@@ -39,8 +39,8 @@ class Found:
     """What happened and what was traced of a job."""
 
     name: str
-    real: Course
-    traced: Course
+    real: StepTimeline
+    traced: StepTimeline
 
     @property
     def parts(self) -> list[Alignment]:
@@ -73,10 +73,10 @@ def told(job: Fields, device: str) -> Iterator[None]:
         del os.environ[JOB], os.environ[TRACED_ON]
 
 
-def traced_on_gpu(job: Fields, gpu: str) -> Course:
+def traced_on_gpu(job: Fields, gpu: str) -> StepTimeline:
     """The course of a job on a fake GPU of the catalogue. Raises EverybyteError where it cannot be traced."""
     with told(job, "cuda"):
-        return of_trace(run(Asked(target=PROGRAM, gpu=gpu, steps=times(job))), gpu)
+        return of_trace(run(TraceRequest(target=PROGRAM, gpu=gpu, steps=times(job))), gpu)
 
 
 # -- run on the CPU -----------------------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def against_cpu(name: str, job: Fields) -> Found:
     from everybyte.trace.worker import trace
 
     with told(job, "cpu"):
-        seen = trace(Asked(target=PROGRAM, steps=times(job), device="cpu"))
+        seen = trace(TraceRequest(target=PROGRAM, steps=times(job), device="cpu"))
         if isinstance(seen, Failed):
             raise TraceFailed(seen)
         return Found(name, profiled(program, times(job)), of_trace(seen, None))

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from course import Course
+from course import StepTimeline
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Alignment:
         return 2 * self.agreed / sum(self.events) if sum(self.events) else 1.0
 
 
-def align(ours: Course, theirs: Course, part: str) -> Alignment:
+def align(ours: StepTimeline, theirs: StepTimeline, part: str) -> Alignment:
     """The longest stretches of a part that are alike, then the longest between those, and so on."""
     a, b = ours.sizes(part), theirs.sizes(part)
     first_a, first_b = ours.parts[part][0], theirs.parts[part][0]
@@ -43,7 +43,7 @@ def align(ours: Course, theirs: Course, part: str) -> Alignment:
     )  # fmt: skip
 
 
-def only_one(ours: Course, theirs: Course, part: str) -> list[tuple[int, int, str]]:
+def only_one(ours: StepTimeline, theirs: StepTimeline, part: str) -> list[tuple[int, int, str]]:
     """What lives at the peak of a part on one side alone, largest first: (bytes, +1 ours or -1 theirs, what made it)."""
     sides = [course.living(course.peak(part)[1]) for course in (ours, theirs)]
     left = Counter(sides[0].values())

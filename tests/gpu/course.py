@@ -13,10 +13,10 @@ from everybyte.allocator.caching import MIN_BLOCK
 from everybyte.basics.units import round_up
 from everybyte.catalog.gpus import find_gpu
 from everybyte.measure.snapshot import Entry
-from everybyte.rules.overhead import cublas_workspace
-from everybyte.trace.answer import MULTIPLIES
-from everybyte.trace.asked import BirthRow, Traced
-from everybyte.trace.timeline import Timeline
+from everybyte.rules.accounting.overhead import cublas_workspace
+from everybyte.trace.recording.timeline import Timeline
+from everybyte.trace.request import BirthRow, Traced
+from everybyte.trace.results.answer import MULTIPLIES
 
 BUILDING = "building"
 MORE_THAN_A_NUMBER = 9
@@ -34,7 +34,7 @@ class Request(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Course:
+class StepTimeline:
     """`events` are (number of a storage, bytes), negative where it is freed, in blocks of 512 bytes, without the marks. `made` says by what each was made.
     `parts` are the building and the runs, each with its first position and the one behind its last."""
 
@@ -68,7 +68,7 @@ class Course:
         return alive
 
 
-def course_of(requests: Iterable[Request], least_bytes: int = 1) -> Course:
+def course_of(requests: Iterable[Request], least_bytes: int = 1) -> StepTimeline:
     """The course that requests make, without those of fewer bytes. What is given back and was not taken in it is left out."""
     events: list[tuple[int, int]] = []
     made: dict[int, str] = {}
@@ -84,7 +84,7 @@ def course_of(requests: Iterable[Request], least_bytes: int = 1) -> Course:
         elif not nbytes and key in living:
             number, size = living.pop(key)
             events.append((number, -size))
-    return Course(list(_in_order(events, marks)), made, dict(_parts(marks, len(events))))
+    return StepTimeline(list(_in_order(events, marks)), made, dict(_parts(marks, len(events))))
 
 
 def _in_order(events: list[tuple[int, int]], marks: list[int]) -> Iterator[tuple[int, int]]:
@@ -107,7 +107,7 @@ def _parts(marks: list[int], end: int) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 # -- a snapshot -------------------------------------------------------------------------------------------------------------------
-def of_history(history: Iterable[Entry]) -> Course:
+def of_history(history: Iterable[Entry]) -> StepTimeline:
     """The course in a memory snapshot: a storage is freed when the program gives it back, even where a stream still works on it."""
     return course_of(_told(history))
 
@@ -133,7 +133,7 @@ def tail(path: str) -> str:
 
 
 # -- a trace ----------------------------------------------------------------------------------------------------------------------
-def of_trace(traced: Traced, gpu: str | None) -> Course:
+def of_trace(traced: Traced, gpu: str | None) -> StepTimeline:
     """The course of a trace; on a GPU with cuBLAS' workspaces, which forward and backward take at their first product, each in its thread."""
     workspace = cublas_workspace(find_gpu(gpu, "gpu").compute_capability) if gpu else 0
     return course_of(_seen(traced, workspace), 1 if gpu else MORE_THAN_A_NUMBER)

@@ -126,16 +126,16 @@ def kept_predicted(job: Fields) -> int:
     from everybyte.engines.pytorch.train import defaults
     from everybyte.job import read_job
     from everybyte.models.source import network_of
-    from everybyte.rules.choices import Choices
-    from everybyte.rules.from_job import recipe_of
-    from everybyte.rules.step import Course
+    from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+    from everybyte.rules.from_job.recipe import recipe_of
+    from everybyte.rules.step.timeline import StepTimeline
 
     asked = read_job(job)
     assert asked.train is not None
     network = network_of(asked.model)
-    recipe = recipe_of(asked.train, network, defaults(asked.train), Choices())
+    recipe = recipe_of(asked.train, network, defaults(asked.train), ResolvedSettings())
     setup = replace(recipe.setup, kernels=replace(recipe.setup.kernels, device="cpu"))
-    course = Course(network, replace(recipe, setup=setup))
+    course = StepTimeline(network, replace(recipe, setup=setup))
     return sum(segment.copies * kept for segment, kept in zip(course.row, course.kept, strict=True))
 
 

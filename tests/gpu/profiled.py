@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import torch
-from course import MORE_THAN_A_NUMBER, Course, Request, course_of
+from course import MORE_THAN_A_NUMBER, Request, StepTimeline, course_of
 from torch.profiler import ProfilerActivity, profile
 
 ALLOCATION = torch._C._profiler._EventType.Allocation
@@ -24,7 +24,7 @@ class Allocation(NamedTuple):
     operation: str
 
 
-def profiled(make: Callable[[], Callable[[], object]], runs: int) -> Course:
+def profiled(make: Callable[[], Callable[[], object]], runs: int) -> StepTimeline:
     """The course of a program that is made and run so many times."""
     gc.collect()  # what others have left is not given back meanwhile
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:

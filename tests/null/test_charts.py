@@ -13,10 +13,10 @@ import pytest
 from made_answers import answer, rank
 
 from everybyte.basics.errors import BadInput, MissingExtra
-from everybyte.conductor import estimate
+from everybyte.estimator import estimate
 from everybyte.job import Job, job_to_dict, load
 from everybyte.ledger.answer import Answer
-from everybyte.ledger.held import held, living
+from everybyte.ledger.by_category import by_category, living
 from everybyte.measure.accuracy import Comparison
 from everybyte.report import charts
 from everybyte.report.charts import write
@@ -159,7 +159,7 @@ def test_a_given_figure_is_what_the_card_shows() -> None:
     """Where peak.device is given, the bar adds up to it: the rest beyond the ledger is reserved and not in use."""
     given = estimate({**job_to_dict(job_of("llama-3.1-8b-lora-24gb")), "given": {"peak.device": 23 * 2**30}})
     assert sum(row["bytes"] for row in values(charts.card(given))) == 23 * 2**30
-    assert held(given.worst, 0) == living(given.worst, given.worst.peak_phase)
+    assert by_category(given.worst, 0) == living(given.worst, given.worst.peak_phase)
 
 
 def comparison(group: str, figure: str, measured: float, predicted: int | None) -> Comparison:

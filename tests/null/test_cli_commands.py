@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import everybyte.conductor
+import everybyte.estimator
 from everybyte import __version__
 from everybyte.cli.app import COMMANDS, run
 from everybyte.cli.flags import SERVE, TRAIN, kind_of
@@ -229,7 +229,7 @@ def test_fit(jobs: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     for value, fits in ((line["value"], True), (line["stop"]["value"], False)):
         job = read_job(jobs["small"])
         raw = {"model": job.model, "hardware": {"gpu": "rtx-4090"}, "train": {"framework": "pytorch", "micro_batch": value, "seq_len": 128}}
-        assert everybyte.conductor.estimate(read_job(raw)).fits is fits
+        assert everybyte.estimator.estimate(read_job(raw)).fits is fits
     assert run(["fit", jobs["big"], "--grow", "micro_batch"]) == 1
 
 
@@ -265,7 +265,7 @@ def test_faults_of_the_program_are_one_message_too(jobs: dict[str, str], monkeyp
     def broken(job: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(everybyte.conductor, "estimate", broken)
+    monkeypatch.setattr(everybyte.estimator, "estimate", broken)
     assert run(["estimate", jobs["small"]]) == 2
     err = capsys.readouterr().err
     assert "ZeroDivisionError: oops" in err

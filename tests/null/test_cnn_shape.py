@@ -8,8 +8,8 @@ import pytest
 
 from everybyte.basics.errors import BadInput
 from everybyte.layers.network import write
-from everybyte.layers.setup import Setup
-from everybyte.layers.size import Batch, Point
+from everybyte.layers.recording.setup import Setup
+from everybyte.layers.recording.size import Batch, Point
 from everybyte.models.count import parameter_count, parts
 from everybyte.models.shape import network_of_shape
 

@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from everybyte import estimate, headline
 from everybyte.basics.errors import BadInput, Unsupported
-from everybyte.engines.megatron.block import TransformerLayer
 from everybyte.engines.megatron.kernels import handle_workspace, versions_of
+from everybyte.engines.megatron.layers.block import TransformerLayer
 from everybyte.engines.megatron.sizes import Dense, Heads, Latent, Mixture, Sizes, Split, padded
 from everybyte.engines.megatron.style import Style
 from everybyte.job import Train
 from everybyte.layers.network import write
-from everybyte.layers.setup import Setup
-from everybyte.layers.size import Batch, Dim, Point
+from everybyte.layers.recording.setup import Setup
+from everybyte.layers.recording.size import Batch, Dim, Point
 
 MiB = 2**20
 N, H = 4096, 1024

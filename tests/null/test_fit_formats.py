@@ -12,7 +12,7 @@ from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.job import Job, read_job
 from everybyte.ledger.answer import Answer
 from everybyte.plan.formats import BY_ENGINE, GGUF, PACKED, fit_format
-from everybyte.rules.gguf_types import MIXTURES, block_of
+from everybyte.rules.quantization.gguf.types import MIXTURES, block_of
 
 BASE = rank().figures["peak.device"]
 

@@ -11,9 +11,9 @@ from everybyte.basics.errors import BadInput
 from everybyte.engines.registry import account
 from everybyte.job import read_job
 from everybyte.models.source import network_of
-from everybyte.rules.account import Device
-from everybyte.rules.fsdp import FlatShards, RowShards
-from everybyte.rules.layout import Layout
+from everybyte.rules.accounting.account import Device
+from everybyte.rules.sharding.fsdp import Fsdp1, Fsdp2
+from everybyte.rules.step.layout import Layout
 
 LLAMA = {"family": "llama", "layers": 4, "hidden": 512, "ffn": 1024, "heads": 8, "kv_heads": 4, "head_dim": 64, "vocab": 1024, "norm": "rmsnorm"}
 TRAINER = {"framework": "transformers", "micro_batch": 2, "seq_len": 256, "precision": "bf16-mixed", "dtypes": {"weights": "bf16"}}
@@ -31,17 +31,17 @@ def layout(**train: Any) -> Layout:
     return found
 
 
-def rows(**train: Any) -> RowShards:
+def rows(**train: Any) -> Fsdp2:
     """FSDP2's layout."""
     found = layout(sharding="fsdp2", **train)
-    assert isinstance(found, RowShards)
+    assert isinstance(found, Fsdp2)
     return found
 
 
-def flat(**train: Any) -> FlatShards:
+def flat(**train: Any) -> Fsdp1:
     """FSDP1's layout."""
     found = layout(sharding="fsdp1", **train)
-    assert isinstance(found, FlatShards)
+    assert isinstance(found, Fsdp1)
     return found
 
 

@@ -13,20 +13,20 @@ from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.catalog.releases import Release
 from everybyte.job import read_job
 from everybyte.models.source import network_of
-from everybyte.rules.choices import Choices
-from everybyte.rules.gguf_size import gguf_weights
-from everybyte.rules.gguf_tensors import typed_tensors
-from everybyte.rules.gguf_types import fallback, is_gguf, is_quantised, quantization, role_of
-from everybyte.rules.serve_weights import packing
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.quantization.gguf.size import gguf_weights
+from everybyte.rules.quantization.gguf.tensors import typed_tensors
+from everybyte.rules.quantization.gguf.types import fallback, is_gguf, is_quantised, quantization, role_of
+from everybyte.rules.serving.weights import packing
 
 MODEL = "meta-llama/Llama-2-7b-hf"
 
 
-def weights(asked: Any, choices: Choices | None = None, **serve: Any):
+def weights(asked: Any, choices: ResolvedSettings | None = None, **serve: Any):
     """The weights of a job, and what it assumes."""
     job = read_job({"model": MODEL, "serve": {"engine": "llama.cpp", "weights": asked, **serve}})
     assert job.serve is not None
-    return gguf_weights(job.serve, network_of(MODEL), choices or Choices())
+    return gguf_weights(job.serve, network_of(MODEL), choices or ResolvedSettings())
 
 
 @pytest.mark.parametrize(
@@ -65,11 +65,11 @@ def test_the_mean_of_the_bits_gives_the_size() -> None:
 
 def test_what_is_taken_for_granted_is_said() -> None:
     """Build and importance matrix are assumptions until the job states them."""
-    choices = Choices()
+    choices = ResolvedSettings()
     weights("q4_k_m", choices)
     assert any("importance matrix" in text for text in choices.assumptions)
     assert any("llama.cpp b" in text for text in choices.assumptions)
-    told = Choices()
+    told = ResolvedSettings()
     weights("q4_k_m", told, version="b5000", extra={"imatrix": True})
     assert told.assumptions == []
 

@@ -12,12 +12,12 @@ from everybyte.engines.megatron.network import stage_plan
 from everybyte.engines.megatron.portions import is_expert
 from everybyte.engines.megatron.sizes import Split
 from everybyte.engines.megatron.style import Style
-from everybyte.layers.setup import Setup
-from everybyte.layers.size import elements
+from everybyte.layers.recording.setup import Setup
+from everybyte.layers.recording.size import elements
 from everybyte.models.count import parameter_count, tensors
 from everybyte.models.source import network_of
-from everybyte.rules.schedules import Plan
-from everybyte.rules.stages import dealt
+from everybyte.rules.parallel.schedules import Plan
+from everybyte.rules.parallel.stages import dealt
 
 PATTERN = "MEM*-EM"
 HYBRID: dict[str, Any] = {

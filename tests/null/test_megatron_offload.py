@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from everybyte.conductor import accounted
-from everybyte.engines.megatron.block import TransformerLayer
-from everybyte.engines.megatron.linear import parked_size
+from everybyte.engines.megatron.layers.block import TransformerLayer
+from everybyte.engines.megatron.layers.linear import offloaded_size
 from everybyte.engines.megatron.sizes import Dense, Heads, Sizes, Split
 from everybyte.engines.megatron.stage import StageBill
 from everybyte.engines.megatron.style import Style
+from everybyte.estimator import accounted
 from everybyte.job import read_job
-from everybyte.layers.setup import Setup
-from everybyte.layers.size import TOKENS, Batch, Dim, Point
-from everybyte.layers.tape import Tape
+from everybyte.layers.recording.setup import Setup
+from everybyte.layers.recording.size import TOKENS, Batch, Dim, Point
+from everybyte.layers.recording.tape import Tape
 from everybyte.ledger.entry import Phase
 
 SHAPE: dict[str, Any] = {
@@ -39,9 +39,9 @@ def layer_parked(*modules: str) -> int:
     """Bytes that one layer has in host memory."""
     sizes = Sizes(1024, Heads(HEADS, HEADS, 64, False, True, True), Dense(4096, "gelu", False, True), "layer")
     tape = Tape(Setup())
-    layer = TransformerLayer(sizes, Split(), Style(attention="unfused", parked=modules))
+    layer = TransformerLayer(sizes, Split(), Style(attention="unfused", offloaded=modules))
     layer.forward(tape, tape.given("hidden states", (TOKENS, Dim("h", 1024)), Setup().weights, grad=True, persistent=False))
-    return parked_size(tape).at(Point(Batch(BATCH, LENGTH, LENGTH)))
+    return offloaded_size(tape).at(Point(Batch(BATCH, LENGTH, LENGTH)))
 
 
 def test_a_tensor_that_two_operations_keep_is_copied_twice() -> None:
@@ -67,5 +67,5 @@ def test_without_a_pipeline_the_last_layer_stays() -> None:
 def test_offload_saves_most_of_what_attention_keeps() -> None:
     """Eight layers keep their scores without it; with it one layer's are there, twice where they were fetched."""
     whole = rows()
-    parked = rows(**OFFLOAD)
-    assert max(sum(phase.values()) for phase in whole.values()) - max(sum(phase.values()) for phase in parked.values()) >= 4 * SCORES
+    offloaded = rows(**OFFLOAD)
+    assert max(sum(phase.values()) for phase in whole.values()) - max(sum(phase.values()) for phase in offloaded.values()) >= 4 * SCORES

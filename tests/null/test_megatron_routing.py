@@ -12,7 +12,7 @@ from everybyte.basics.errors import BadInput
 from everybyte.engines.megatron.routing import Routing
 from everybyte.engines.megatron.sizes import Split
 from everybyte.engines.megatron.style import Style
-from everybyte.layers.size import Batch, Dim
+from everybyte.layers.recording.size import Batch, Dim
 from everybyte.ledger.answer import Answer
 
 SHAPE = {

@@ -14,10 +14,10 @@ from everybyte.job.form import Hardware
 from everybyte.layers.network import Network
 from everybyte.models.source import network_of
 from everybyte.models.widths import widths_of
-from everybyte.rules.choices import Choices
-from everybyte.rules.mesh import Mesh, mesh_of
-from everybyte.rules.schedules import plan_of
-from everybyte.rules.stages import stages_of
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.parallel.mesh import Mesh, mesh_of
+from everybyte.rules.parallel.schedules import plan_of
+from everybyte.rules.parallel.stages import stages_of
 
 DENSE = {"family": "llama", "layers": 12, "hidden": 1024, "ffn": 2816, "heads": 16, "kv_heads": 4, "vocab": 32000}
 MIXTURE = {**DENSE, "family": "moe", "experts": 8, "top_k": 2, "moe_ffn": 1408}
@@ -49,7 +49,7 @@ def train(**keys: Any) -> Train:
 
 def mesh(gpus: int | None = 8, model: str = "dense", per_node: int | None = None, **keys: Any) -> Mesh:
     """The mesh of a job; `keys` belong to its train section."""
-    return mesh_of(train(**keys), Hardware(gpus=gpus, gpus_per_node=per_node), network(model), Choices())
+    return mesh_of(train(**keys), Hardware(gpus=gpus, gpus_per_node=per_node), network(model), ResolvedSettings())
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,15 @@ def test_what_is_left_goes_to_data_parallel(sharding: str | None, filled: tuple[
 )
 def test_hybrid_sharding_stays_in_a_node(gpus: int, per_node: int | None, asked: dict[str, int], filled: tuple[int, int]) -> None:
     """HSDP shards over the data-parallel ranks of one node and replicates over the nodes, unless the job says otherwise."""
-    found = mesh_of(train(sharding="hsdp", mesh=asked), Hardware(gpus=gpus, gpus_per_node=per_node), network_of({"shape": {**DENSE, "kv_heads": 8}}), Choices())
+    found = mesh_of(
+        train(sharding="hsdp", mesh=asked), Hardware(gpus=gpus, gpus_per_node=per_node), network_of({"shape": {**DENSE, "kv_heads": 8}}), ResolvedSettings()
+    )
     assert (found.dp_replicate, found.dp_shard) == filled
 
 
 def test_derived_sizes_are_told_with_their_reason() -> None:
     """Each size that follows from others is among the settings with why, and each given one as given."""
-    choices = Choices()
+    choices = ResolvedSettings()
     mesh_of(train(framework="megatron", sharding="distributed-optimizer", mesh={"tp": 2, "ep": 4}), Hardware(gpus=16), network("moe"), choices)
     told = {setting.key.removeprefix("train.mesh."): (setting.value, setting.origin) for setting in choices.settings}
     assert told["tp"] == (2, "given")
@@ -92,7 +94,7 @@ def test_derived_sizes_are_told_with_their_reason() -> None:
     assert told["dp_shard"] == (8, "inferred: what the other axes leave of the GPUs, 8, over which distributed-optimizer shards")
     assert told["dp_replicate"][0] == 1
     assert told["etp"][0] == 2
-    alone = Choices()
+    alone = ResolvedSettings()
     mesh_of(train(), Hardware(gpus=1), network("dense"), alone)
     assert alone.settings == []
 
@@ -174,7 +176,7 @@ REFUSED: list[tuple[int | None, str, dict[str, Any], str, str]] = [
 def test_impossible_meshes_are_refused(gpus: int | None, model: str, keys: dict[str, Any], path: str, words: str) -> None:
     """Every impossible combination is refused at the key that breaks a rule, and the message says which."""
     with pytest.raises(BadInput) as refused:
-        mesh_of(Train(**_forms(keys)), Hardware(gpus=gpus), network(model), Choices())
+        mesh_of(Train(**_forms(keys)), Hardware(gpus=gpus), network(model), ResolvedSettings())
     assert refused.value.path == path
     assert words in refused.value.message
 
@@ -194,7 +196,7 @@ def test_heads_of_keys_may_be_repeated() -> None:
 
 def test_settings_without_effect_are_said() -> None:
     """Sequence parallel without tensor parallel, and a pipeline section without stages, are warned of and do nothing."""
-    choices = Choices()
+    choices = ResolvedSettings()
     found = mesh_of(train(mesh={"sp": True}, pipeline={"microbatches": 4}), Hardware(gpus=2), network("dense"), choices)
     assert not found.sp
     assert [text.split(" has no effect")[0] for text in choices.warnings] == ["train.pipeline", "train.mesh.sp"]
@@ -234,8 +236,8 @@ def test_any_mesh_is_answered_or_refused(
     network_ = network(model)
     try:
         read = Train(**_forms(_given(keys)))
-        found = mesh_of(read, Hardware(gpus=gpus), network_, Choices())
-        stages = stages_of(read, network_, plan_of(read, found.pp, Choices())) if found.pp > 1 else ()
+        found = mesh_of(read, Hardware(gpus=gpus), network_, ResolvedSettings())
+        stages = stages_of(read, network_, plan_of(read, found.pp, ResolvedSettings())) if found.pp > 1 else ()
     except BadInput:
         return
     assert found.gpus == (gpus or found.gpus) == found.tp * found.cp * found.ulysses * found.pp * found.dp

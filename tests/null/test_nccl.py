@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 
 from everybyte import estimate
-from everybyte.basics.errors import BadInput
 from everybyte.basics.units import GiB, MiB
 from everybyte.catalog.releases import Release
-from everybyte.rules.communicators import Communicator, communicators
-from everybyte.rules.deepep import deepep_lines
-from everybyte.rules.mesh import Mesh
-from everybyte.rules.nccl import Wires, nccl_lines
+from everybyte.rules.communication.communicators import Communicator, communicators
+from everybyte.rules.communication.nccl import Wires, nccl_lines
+from everybyte.rules.parallel.mesh import Mesh
 
 HOPPER = Wires(9)
 PAIR = Communicator("tp", 2, 2)
@@ -130,17 +128,3 @@ def test_settings_of_the_job() -> None:
     """env.nccl of a job reaches the rows."""
     rank = estimate(job(2, env={"nccl": {"NCCL_MAX_NCHANNELS": 2}})).ranks[0]
     assert sum(e.bytes for e in rank.ledger if e.id.startswith("nccl/")) == 2 * 12 * MiB + 3 * 2 * 2 * MiB
-
-
-def test_deepep_by_hand() -> None:
-    """DeepEP among eight: 10 channels, 8 peers, room for 256 tokens of 7,168 numbers in 16 bit with their routing: 320 MiB and a workspace."""
-    lines = {line.id: line.bytes for line in deepep_lines(7168, 8)}
-    assert lines["deepep/nvlink"] == 10 * 8 * (5 * 4 + 256 * (14336 + 8 + 128 * 16)) + 64  # to a multiple of 128
-    assert "nvshmem/rdma" not in lines
-    assert "nvshmem/rdma" in {line.id for line in deepep_lines(7168, 16)}
-
-
-def test_deepep_refuses_other_numbers() -> None:
-    """A number of ranks without a configuration is refused with those that have one."""
-    with pytest.raises(BadInput, match="160 ranks, not among 12"):
-        list(deepep_lines(7168, 12))

@@ -9,8 +9,8 @@ import pytest
 
 from everybyte.basics.dtypes import BF16, FP32
 from everybyte.basics.errors import Unsupported
-from everybyte.rules.optimizer import PROJECTED, RULES, OptimizerPlan, Tensor, named, rule
-from everybyte.rules.optimizer_names import Named
+from everybyte.rules.optimizers.names import Named
+from everybyte.rules.optimizers.plan import PROJECTED, RULES, OptimizerPlan, Tensor, named, rule
 
 SHAPES: list[tuple[int, ...]] = [(512, 384), (384,), (256, 1024), (64, 33), (8, 96, 48), (128, 128)]
 RANK = 32

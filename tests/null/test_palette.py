@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from everybyte.conductor import estimate
+from everybyte.estimator import estimate
+from everybyte.ledger.by_category import by_category, living
 from everybyte.ledger.entry import CATEGORIES
-from everybyte.ledger.held import held, living
 from everybyte.report.charts.spec import in_stack_order
 from everybyte.report.palette import BACKGROUND, BAD, CATEGORY_COLOUR, FAINT_TEXT, GOOD, STACK, TEXT, Theme, contrast, ink_on
 
@@ -60,7 +60,7 @@ def neighbours() -> set[tuple[str, str]]:
     for path in EXAMPLES:
         answer = estimate(str(path))
         for rank in answer.ranks:
-            for parts in (held(rank), *(living(rank, phase.name) for phase in rank.phases)):
+            for parts in (by_category(rank), *(living(rank, phase.name) for phase in rank.phases)):
                 whole = sum(parts.values())
                 found |= set(pairwise(c for c in in_stack_order(parts) if 100 * parts[c] >= whole))
     return found

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everybyte.job.words import Schedule
-from everybyte.rules.passes import Pass, order
-from everybyte.rules.pipeline import flights, in_flight
-from everybyte.rules.schedules import Plan
+from everybyte.rules.parallel.pipeline import flights, in_flight
+from everybyte.rules.parallel.schedule_orders import Pass, order
+from everybyte.rules.parallel.schedules import Plan
 
 LENGTHS = {"F": 1, "B": 2, "I": 1, "W": 1}
 """Time of a pass. The halves of a backward pass are as long as a forward pass, as the zero-bubble paper draws them."""

@@ -10,9 +10,9 @@ from everybyte import estimate
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.catalog.gpus import find_gpu
 from everybyte.catalog.releases import Release
-from everybyte.conductor import headline
+from everybyte.estimator import headline
 from everybyte.ledger.answer import Answer
-from everybyte.rules.preference import ALGORITHMS, loss_of
+from everybyte.rules.preference.model_roles import ALGORITHMS, loss_of
 
 MODEL, GPU = "Qwen/Qwen2.5-0.5B", "a100-80gb"
 LORA = {"kind": "lora", "rank": 8, "targets": "all-linear"}

@@ -13,7 +13,7 @@ import pytest
 from made_answers import JOB, answer, entry, rank
 from msgspec.structs import replace
 
-from everybyte.conductor import estimate
+from everybyte.estimator import estimate
 from everybyte.job import Job, load, read_job
 from everybyte.ledger.answer import Answer
 from everybyte.report.html import report

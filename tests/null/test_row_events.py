@@ -8,11 +8,11 @@ import pytest
 
 from everybyte.allocator.reserved import Reserved, peak_reserved
 from everybyte.basics.units import MiB
-from everybyte.conductor import _device
 from everybyte.engines.registry import account
+from everybyte.estimator import _device
 from everybyte.job import read_job
 from everybyte.models.source import network_of
-from everybyte.rules.row_events import GATHER, REDUCE, STREAM_BITS
+from everybyte.rules.sharding.fsdp2_program import GATHER, REDUCE, STREAM_BITS
 
 LAYERS, GPUS = 4, 8
 SHAPE = {"family": "llama", "layers": LAYERS, "hidden": 1024, "ffn": 4096, "heads": 16, "kv_heads": 4, "head_dim": 64, "vocab": 32000, "norm": "rmsnorm"}

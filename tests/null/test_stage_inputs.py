@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from everybyte.conductor import accounted
+from everybyte.estimator import accounted
 from everybyte.job import read_job
-from everybyte.rules.training import Training
+from everybyte.rules.step.training import Training
 
 
 def test_a_stage_sends_the_gradient_of_its_input_back() -> None:
@@ -16,8 +16,8 @@ def test_a_stage_sends_the_gradient_of_its_input_back() -> None:
     })  # fmt: skip
     first, *later = [rank.bill for rank in accounted(job)[2].ranks]
     assert isinstance(first, Training)
-    assert first.course.row[0].tally.outgoing is None
+    assert first.timeline.row[0].tally.outgoing is None
     for bill in later:
         assert isinstance(bill, Training)
-        assert all(segment.tally.outgoing is not None for segment in bill.course.row)
-        assert bill.course.row[0].tally == bill.course.row[1].tally
+        assert all(segment.tally.outgoing is not None for segment in bill.timeline.row)
+        assert bill.timeline.row[0].tally == bill.timeline.row[1].tally

@@ -12,8 +12,8 @@ from everybyte.basics.errors import BadInput
 from everybyte.job import Train, read_job
 from everybyte.job.words import Schedule
 from everybyte.models.source import network_of
-from everybyte.rules.schedules import Plan, planned, unrolled
-from everybyte.rules.stages import Split, Stage, dealt, stages_of, weighted
+from everybyte.rules.parallel.schedules import Plan, planned, unrolled
+from everybyte.rules.parallel.stages import Split, Stage, dealt, stages_of, weighted
 
 
 def plan(pp: int, virtual: int = 1, schedule: Schedule | None = None) -> Plan:

@@ -9,7 +9,7 @@ import pytest
 from made_answers import RTX_4090, answer
 
 from everybyte.basics.errors import BadInput
-from everybyte.conductor import estimate
+from everybyte.estimator import estimate
 from everybyte.job import Job, load, read_job
 from everybyte.ledger.answer import Answer
 from everybyte.plan.fit import fit

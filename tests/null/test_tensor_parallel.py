@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from everybyte.layers.setup import Kernels, Packed, Setup
+from everybyte.layers.recording.setup import Kernels, Packed, Setup
 from everybyte.models.count import parameter_count
 from everybyte.models.source import network_of
-from everybyte.rules.cache import Format
-from everybyte.rules.paged import layer_caches, prices
-from everybyte.rules.static import weight_lines
-from everybyte.rules.tensor_parallel import Cut, stages_of
+from everybyte.rules.serving.pages import layer_caches, prices
+from everybyte.rules.serving.tensor_parallel import Cut, stages_of
+from everybyte.rules.step.cache import Format
+from everybyte.rules.step.persistent_state import weight_lines
 
 PLAIN = Setup(grad=False, trainable=(), kernels=Kernels(loss="logits"))
 DIVISIBLE = (

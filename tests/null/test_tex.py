@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everybyte.conductor import estimate
+from everybyte.estimator import estimate
 from everybyte.report.tex import tex, tex_numbers
 from everybyte.textbook import FORMULAS
 

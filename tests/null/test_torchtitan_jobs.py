@@ -10,7 +10,7 @@ from everybyte import estimate
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.engines.torchtitan.pipeline import counts
 from everybyte.engines.torchtitan.release import release_of
-from everybyte.rules.schedules import Plan
+from everybyte.rules.parallel.schedules import Plan
 
 MODEL = "meta-llama/Meta-Llama-3.1-8B"
 

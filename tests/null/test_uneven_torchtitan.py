@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from everybyte import estimate, headline
-from everybyte.conductor import accounted
+from everybyte.estimator import accounted
 from everybyte.job import read_job
-from everybyte.layers.size import Batch, arriving
+from everybyte.layers.recording.size import Batch, arriving
 from everybyte.ledger.answer import Answer
 
 SHAPE = {

@@ -14,9 +14,9 @@ from saved_bytes import kept_by
 
 from everybyte.basics.dtypes import BF16, FP32
 from everybyte.layers.network import Network, hidden_dims, write
-from everybyte.layers.replay import Recompute
-from everybyte.layers.setup import Kernels, Setup
-from everybyte.layers.size import Batch, Point
+from everybyte.layers.recording.replay import Recompute
+from everybyte.layers.recording.setup import Kernels, Setup
+from everybyte.layers.recording.size import Batch, Point
 from everybyte.models.registry import build
 
 warnings.filterwarnings("ignore")

@@ -13,8 +13,8 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from everybyte.basics.dtypes import BF16, FP32
 from everybyte.layers.network import write
-from everybyte.layers.setup import Kernels, Setup
-from everybyte.layers.size import Batch, Dims, Point
+from everybyte.layers.recording.setup import Kernels, Setup
+from everybyte.layers.recording.size import Batch, Dims, Point
 
 Sizes = Counter[int]
 """How many storages of each size."""

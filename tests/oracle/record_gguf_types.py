@@ -18,8 +18,8 @@ import numpy as np
 
 from everybyte.catalog import model_config
 from everybyte.models.source import network_of
-from everybyte.rules.gguf_tensors import GgufTensor, gguf_tensors
-from everybyte.rules.gguf_types import is_quantised
+from everybyte.rules.quantization.gguf.tensors import GgufTensor, gguf_tensors
+from everybyte.rules.quantization.gguf.types import is_quantised
 
 DATA = Path(__file__).parent / "data" / "gguf_types.json"
 MODELS = {

@@ -12,8 +12,8 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from everybyte.basics.dtypes import BF16, FP32
 from everybyte.layers.network import Network, hidden_dims, write
-from everybyte.layers.setup import Kernels, Setup
-from everybyte.layers.size import Batch, Point
+from everybyte.layers.recording.setup import Kernels, Setup
+from everybyte.layers.recording.size import Batch, Point
 
 torch.set_num_threads(1)  # tensors are small, and threads wait for one another longer than they work
 

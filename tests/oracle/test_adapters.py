@@ -13,11 +13,11 @@ from saved_bytes import layer_bytes
 
 from everybyte.basics.dtypes import BF16
 from everybyte.layers.network import Network, hidden_dims, write
-from everybyte.layers.setup import Adapter, Kernels, Setup
-from everybyte.layers.size import Batch, Point
+from everybyte.layers.recording.setup import Adapter, Kernels, Setup
+from everybyte.layers.recording.size import Batch, Point
 from everybyte.models.count import declared
 from everybyte.models.registry import build
-from everybyte.rules.adapted import adapted as with_shared
+from everybyte.rules.step.adapted_network import adapted as with_shared
 
 B, S, H = 2, 32, 96
 QV = ("q_proj", "v_proj")

@@ -9,9 +9,9 @@ from decoders import FAMILIES, VOCAB, Shape, config_of, model_of, network_of, sh
 
 from everybyte.basics.dtypes import BF16, FP32
 from everybyte.layers.network import hidden_dims, write
-from everybyte.layers.setup import Kernels, Setup
-from everybyte.layers.size import Batch, Point
-from everybyte.layers.tape import Tape
+from everybyte.layers.recording.setup import Kernels, Setup
+from everybyte.layers.recording.size import Batch, Point
+from everybyte.layers.recording.tape import Tape
 
 WIDE, LONG = Shape(2, 64, 96, 8, 2, 16, 176), Shape(2, 128, 64, 8, 8, 8, 64)
 NUMBERS = 160

@@ -8,10 +8,10 @@ from live_bytes import LiveBytes
 from torch.nn.functional import cross_entropy, linear
 
 from everybyte.basics.dtypes import BF16
-from everybyte.layers.loss import Head
+from everybyte.layers.heads.loss import Head
 from everybyte.layers.network import hidden_dims, write
-from everybyte.layers.setup import Kernels, Setup
-from everybyte.layers.size import Batch, Point
+from everybyte.layers.recording.setup import Kernels, Setup
+from everybyte.layers.recording.size import Batch, Point
 
 B, S, H, V, CHUNKS = 2, 64, 16, 4096, 8
 

@@ -12,11 +12,11 @@ from test_fsdp2 import FEW, LAYERS, PER_TOKEN, Case, ranks
 from torch.nn.parallel import DistributedDataParallel
 
 from everybyte.basics.dtypes import BF16
-from everybyte.layers.setup import Kernels, Setup
-from everybyte.layers.size import Batch
-from everybyte.rules.ddp import Replicated
-from everybyte.rules.recipe import Recipe
-from everybyte.rules.step import Course
+from everybyte.layers.recording.setup import Kernels, Setup
+from everybyte.layers.recording.size import Batch
+from everybyte.rules.sharding.ddp import Replicated
+from everybyte.rules.step.recipe import Recipe
+from everybyte.rules.step.timeline import StepTimeline
 
 
 def summed(bucket: Any) -> Any:
@@ -32,7 +32,7 @@ def test_buckets_and_gradients(views: bool) -> None:
     network = network_of(config_of("llama", FEW, LAYERS))
     recipe = Recipe(Setup(weights=BF16, kernels=Kernels(device="cpu"), single=False), Batch(FEW.b, FEW.s, FEW.s))
     layout = Replicated(views=views)
-    course = Course(network, recipe, layout)
+    timeline = StepTimeline(network, recipe, layout)
     with ranks(Case(FEW)):
         model = model_of(config_of("llama", FEW, LAYERS), torch.bfloat16)
         made, wrapped = peak_of(lambda: DistributedDataParallel(model, gradient_as_bucket_view=views))
@@ -55,5 +55,5 @@ def test_buckets_and_gradients(views: bool) -> None:
     left = sum(line.bytes for line in layout.gradients(network, recipe))
     assert buckets <= made.left + 512 * 64
     assert buckets >= made.left - 512 * 64
-    mine = course.backward(0, len(course.row)).bytes
+    mine = timeline.backward(0, len(timeline.row)).bytes
     assert abs(mine - (down + left)) <= PER_TOKEN * FEW.b * FEW.s + 0.02 * mine, f"{mine:,} against {down + left:,}"

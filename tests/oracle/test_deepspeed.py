@@ -13,11 +13,11 @@ import pytest
 from everybyte.basics.dtypes import BF16
 from everybyte.job import read_job
 from everybyte.layers.network import Network
-from everybyte.layers.setup import Setup
+from everybyte.layers.recording.setup import Setup
 from everybyte.models.source import network_of
-from everybyte.rules.recipe import RecomputePlan
-from everybyte.rules.zero_gather import Gathering, _Coordinator, _trace, live, persistent
-from everybyte.rules.zero_parts import flat_group, partitions
+from everybyte.rules.sharding.zero.gather import Gathering, _Coordinator, _trace, live, persistent
+from everybyte.rules.sharding.zero.partitions import flat_group, partitions
+from everybyte.rules.step.recipe import RecomputePlan
 
 DATA = json.loads((Path(__file__).parent / "data" / "deepspeed_zero.json").read_text())
 SETUP = Setup(weights=BF16)

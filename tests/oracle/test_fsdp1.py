@@ -16,12 +16,12 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.utils.checkpoint import checkpoint
 
 from everybyte.basics.dtypes import BF16, FP32
-from everybyte.layers.replay import Recompute
-from everybyte.layers.setup import Adapter, Kernels, Setup
-from everybyte.layers.size import Batch
-from everybyte.rules.fsdp import FlatShards
-from everybyte.rules.recipe import Recipe, RecomputePlan
-from everybyte.rules.step import Course
+from everybyte.layers.recording.replay import Recompute
+from everybyte.layers.recording.setup import Adapter, Kernels, Setup
+from everybyte.layers.recording.size import Batch
+from everybyte.rules.sharding.fsdp import Fsdp1
+from everybyte.rules.step.recipe import Recipe, RecomputePlan
+from everybyte.rules.step.timeline import StepTimeline
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def real(way: Way, layers: int = LAYERS) -> tuple[int, int]:
     return up, down
 
 
-def course_of(way: Way, layers: int = LAYERS) -> Course:
+def timeline_of(way: Way, layers: int = LAYERS) -> StepTimeline:
     """The same by our account."""
     kind = BF16 if way.mixed else FP32
     adapter = Adapter("lora", 8, TARGETS, kind) if way.lora else None
@@ -112,22 +112,22 @@ def course_of(way: Way, layers: int = LAYERS) -> Course:
     )  # fmt: skip
     recipe = Recipe(setup, Batch(way.shape.b, way.shape.s, way.shape.s), recompute=RecomputePlan(way.mode), stream=kind)
     reruns = way.mode == "reentrant" and way.outside
-    layout = FlatShards(degree=way.ranks, stored=FP32, prefetches=not reruns, gathers_once=way.gathers_once, holds_inputs=reruns and way.lora)
-    return Course(network_of(config_of("llama", way.shape, layers)), recipe, layout)
+    layout = Fsdp1(degree=way.ranks, stored=FP32, prefetches=not reruns, gathers_once=way.gathers_once, holds_inputs=reruns and way.lora)
+    return StepTimeline(network_of(config_of("llama", way.shape, layers)), recipe, layout)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_peaks_beside_the_shards(way: Way) -> None:
     """Forward and backward peak where PyTorch's allocator does: gathered units, the one fetched ahead, the joined gradient, the shared ones that stay."""
-    course = course_of(way)
-    count = len(course.row)
+    timeline = timeline_of(way)
+    count = len(timeline.row)
     with ranks(way):
         up, down = real(way)
     # between two steps the shared gradients are there: they go when the next forward begins
-    left = sum(line.bytes for line in course.layout.gradients(course.network, course.recipe))
-    for mine, theirs in zip((course.forward(0, count), course.backward(0, count)), (up + left, down + left), strict=True):
+    left = sum(line.bytes for line in timeline.layout.gradients(timeline.network, timeline.recipe))
+    for mine, theirs in zip((timeline.forward(0, count), timeline.backward(0, count)), (up + left, down + left), strict=True):
         slack = PER_TOKEN * way.shape.b * way.shape.s + theirs // 60
-        assert abs(mine.bytes - theirs) <= slack, f"{mine.moment} of {course.row[mine.segment].label}: {mine.bytes:,} against {theirs:,}"
+        assert abs(mine.bytes - theirs) <= slack, f"{mine.moment} of {timeline.row[mine.segment].label}: {mine.bytes:,} against {theirs:,}"
 
 
 @pytest.mark.parametrize("outside", [True, False], ids=["outside", "inside"])
@@ -136,11 +136,11 @@ def test_frozen_units_that_run_again_keep_their_inputs(outside: bool) -> None:
     way = Way(MANY, mixed=False, lora=True, mode="reentrant", outside=outside)
     mine, theirs = [], []
     for layers in (4, 7):
-        course = course_of(way, layers)
+        timeline = timeline_of(way, layers)
         with ranks(way):
             up, down = real(way, layers)
-        left = sum(line.bytes for line in course.layout.gradients(course.network, course.recipe))
-        mine.append((course.forward(0, len(course.row)).bytes, course.backward(0, len(course.row)).bytes))
+        left = sum(line.bytes for line in timeline.layout.gradients(timeline.network, timeline.recipe))
+        mine.append((timeline.forward(0, len(timeline.row)).bytes, timeline.backward(0, len(timeline.row)).bytes))
         theirs.append((up + left, down + left))
     for which in (0, 1):
         assert mine[1][which] - mine[0][which] == pytest.approx(theirs[1][which] - theirs[0][which], rel=0.02)

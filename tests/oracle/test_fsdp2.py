@@ -19,12 +19,12 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from everybyte.basics.dtypes import BF16, FP32
-from everybyte.layers.setup import Adapter, Kernels, Setup
-from everybyte.layers.size import Batch
-from everybyte.rules.fsdp import RowShards
-from everybyte.rules.recipe import Recipe, RecomputePlan
-from everybyte.rules.step import Course
-from everybyte.rules.units import Units
+from everybyte.layers.recording.setup import Adapter, Kernels, Setup
+from everybyte.layers.recording.size import Batch
+from everybyte.rules.sharding.fsdp import Fsdp2
+from everybyte.rules.sharding.fsdp_units import Units
+from everybyte.rules.step.recipe import Recipe, RecomputePlan
+from everybyte.rules.step.timeline import StepTimeline
 
 LAYERS = 5
 PER_TOKEN = 112
@@ -117,24 +117,24 @@ def recipe_of(case: Case) -> Recipe:
     return Recipe(setup, Batch(case.shape.b, case.shape.s, case.shape.s), recompute=plan, stream=kind)
 
 
-def layout_of(case: Case) -> RowShards:
+def layout_of(case: Case) -> Fsdp2:
     """The same as a layout."""
     units = Units(("embed", "head") if case.ends_apart else ())
-    return RowShards(degree=case.ranks, stored=FP32, stored_frozen=FP32, reduce=FP32, units=units, reshards=case.reshards)
+    return Fsdp2(degree=case.ranks, stored=FP32, stored_frozen=FP32, reduce=FP32, units=units, reshards=case.reshards)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_peaks_beside_the_shards(case: Case) -> None:
     """Forward and backward peak where PyTorch's allocator does: gathered units, buffers, whole gradients and their sum among the step's own tensors."""
     network = network_of(config_of("llama", case.shape, LAYERS))
-    course = Course(network, recipe_of(case), layout_of(case))
-    count = len(course.row)
+    timeline = StepTimeline(network, recipe_of(case), layout_of(case))
+    count = len(timeline.row)
     # the model's forward holds the embedding's result in a variable while the blocks run
     slack = (PER_TOKEN + 4 * case.shape.h) * case.shape.b * case.shape.s
     with ranks(case):
         measured = real(case)
-    for mine, theirs in zip((course.forward(0, count), course.backward(0, count)), measured, strict=True):
-        assert abs(mine.bytes - theirs) <= slack, f"{mine.moment} of {course.row[mine.segment].label}: {mine.bytes:,} against {theirs:,}"
+    for mine, theirs in zip((timeline.forward(0, count), timeline.backward(0, count)), measured, strict=True):
+        assert abs(mine.bytes - theirs) <= slack, f"{mine.moment} of {timeline.row[mine.segment].label}: {mine.bytes:,} against {theirs:,}"
 
 
 @pytest.mark.parametrize("mixed", [True, False], ids=["mixed", "fp32"])
@@ -155,8 +155,8 @@ def test_whole_gradients_of_earlier_micro_batches(mixed: bool) -> None:
             theirs, _ = peak_of(step)
     network = network_of(config_of("llama", case.shape, LAYERS))
     recipe, layout = replace(recipe_of(case), gradients_live="always"), replace(layout_of(case), unsharded=True)
-    course = Course(network, recipe, layout)
+    timeline = StepTimeline(network, recipe, layout)
     earlier = sum(line.bytes for line in layout.accumulated(network, recipe))
-    count = len(course.row)
-    mine = earlier + max(course.forward(0, count).bytes, course.backward(0, count).bytes)
+    count = len(timeline.row)
+    mine = earlier + max(timeline.forward(0, count).bytes, timeline.backward(0, count).bytes)
     assert abs(mine - theirs.highest) <= 0.02 * theirs.highest, f"{mine:,} against {theirs.highest:,}"

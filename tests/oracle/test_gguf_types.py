@@ -14,10 +14,10 @@ from record_gguf_types import DATA, FTYPES, MODELS, grouped
 from everybyte.catalog.releases import Release
 from everybyte.models.count import DECLARE, declared, parameter_count
 from everybyte.models.source import network_of
-from everybyte.rules.gguf_size import METADATA, file_size
-from everybyte.rules.gguf_tensors import Converter, _leaf, gguf_tensors, typed_tensors
-from everybyte.rules.gguf_types import FORK_TYPES, MIXTURES, block_of, quantization
-from everybyte.rules.gguf_vocabulary import Vocabulary, vocabulary_bytes, vocabulary_of
+from everybyte.rules.quantization.gguf.size import METADATA, file_size
+from everybyte.rules.quantization.gguf.tensors import Converter, _leaf, gguf_tensors, typed_tensors
+from everybyte.rules.quantization.gguf.types import FORK_TYPES, MIXTURES, block_of, quantization
+from everybyte.rules.quantization.gguf.vocabulary import Vocabulary, vocabulary_bytes, vocabulary_of
 
 RECORDED: dict[str, Any] = json.loads(DATA.read_text())
 SPELT = {"f32": "F32", "f16": "F16"}

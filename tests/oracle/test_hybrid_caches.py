@@ -10,9 +10,9 @@ import torch
 from hybrids import CASES, config_of, model_of
 
 from everybyte.basics.dtypes import BF16
-from everybyte.layers.size import Batch
+from everybyte.layers.recording.size import Batch
 from everybyte.models.registry import build
-from everybyte.rules.cache import Format, cache_bytes, stores
+from everybyte.rules.step.cache import Format, cache_bytes, stores
 
 BOTH: dict[str, Any] = {"layer_types": ["linear_attention", "full_attention"]}
 MIXED: dict[str, dict[str, Any]] = {

@@ -8,7 +8,7 @@ from hybrids import CASES, HEADLESS, class_of, config_of
 
 from everybyte.basics.dtypes import BF16
 from everybyte.layers.network import Network, hidden_dims, write
-from everybyte.layers.size import TOKENS
+from everybyte.layers.recording.size import TOKENS
 from everybyte.models.count import DECLARE, parts
 from everybyte.models.registry import build
 

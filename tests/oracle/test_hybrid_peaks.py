@@ -9,8 +9,8 @@ from hybrids import CASES, config_of, model_of
 
 from everybyte.basics.dtypes import BF16
 from everybyte.layers.network import hidden_dims, write
-from everybyte.layers.setup import Kernels, Setup
-from everybyte.layers.size import Batch, Point
+from everybyte.layers.recording.setup import Kernels, Setup
+from everybyte.layers.recording.size import Batch, Point
 from everybyte.models.registry import build
 
 B = 2

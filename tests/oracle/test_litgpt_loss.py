@@ -10,8 +10,8 @@ from torch.nn import functional as F  # noqa: N812 - its usual name
 from everybyte.basics.dtypes import BF16, FP32
 from everybyte.engines.litgpt.head import LitLoss
 from everybyte.layers.network import write
-from everybyte.layers.setup import Kernels, Setup
-from everybyte.layers.size import TOKENS, Batch, Dim, Point
+from everybyte.layers.recording.setup import Kernels, Setup
+from everybyte.layers.recording.size import TOKENS, Batch, Dim, Point
 
 V = 2000
 SMALL = 40_000

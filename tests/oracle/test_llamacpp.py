@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from everybyte.conductor import accounted
+from everybyte.estimator import accounted
 from everybyte.job import read_job
 
 DATA = Path(__file__).parent / "data"

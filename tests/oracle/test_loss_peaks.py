@@ -11,10 +11,10 @@ from torch.nn import functional as F  # noqa: N812 - its usual name
 from transformers.loss.loss_utils import ForCausalLMLoss
 
 from everybyte.basics.dtypes import BF16, FP32
-from everybyte.layers.loss import Head
+from everybyte.layers.heads.loss import Head
 from everybyte.layers.network import hidden_dims, write
-from everybyte.layers.setup import Kernels, Setup
-from everybyte.layers.size import Batch, Point
+from everybyte.layers.recording.setup import Kernels, Setup
+from everybyte.layers.recording.size import Batch, Point
 
 B, S, H, V = 2, 48, 24, 4000
 N = B * S

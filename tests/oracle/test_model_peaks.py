@@ -10,10 +10,10 @@ from allocations import peak_of
 from decoders import FAMILIES, VOCAB, Shape, config_of, model_of, network_of, shape_for
 
 from everybyte.basics.dtypes import BF16, FP32
-from everybyte.layers.setup import Kernels, Setup
-from everybyte.layers.size import Batch
-from everybyte.rules.recipe import Recipe, RecomputePlan
-from everybyte.rules.step import Course
+from everybyte.layers.recording.setup import Kernels, Setup
+from everybyte.layers.recording.size import Batch
+from everybyte.rules.step.recipe import Recipe, RecomputePlan
+from everybyte.rules.step.timeline import StepTimeline
 
 SHAPE = Shape(2, 96, 96, 8, 2, 16, 176)
 LAYERS = 3
@@ -52,9 +52,11 @@ def ours(family: str, shape: Shape, attention: str, amp: bool, recompute: bool, 
     kernels = Kernels(attention=attention, device="cpu", loss=loss, past=past)  # type: ignore[arg-type]
     setup = Setup(weights=stream, compute=BF16 if amp else None, kernels=kernels, single=shape.b == 1)
     plan = RecomputePlan("non-reentrant") if recompute else RecomputePlan()
-    course = Course(network_of(config_of(family, shape, LAYERS, attention)), Recipe(setup, Batch(shape.b, shape.s, shape.s), recompute=plan, stream=stream))
-    count = len(course.row)
-    return course.forward(0, count).bytes, course.backward(0, count).bytes
+    timeline = StepTimeline(
+        network_of(config_of(family, shape, LAYERS, attention)), Recipe(setup, Batch(shape.b, shape.s, shape.s), recompute=plan, stream=stream)
+    )
+    count = len(timeline.row)
+    return timeline.forward(0, count).bytes, timeline.backward(0, count).bytes
 
 
 def slack(family: str, shape: Shape, attention: str, amp: bool) -> int:

@@ -16,8 +16,8 @@ from everybyte.basics.dtypes import BF16, FP32
 from everybyte.engines.nanogpt.model import rendition
 from everybyte.job import InlineModel
 from everybyte.layers.network import Network, hidden_dims, write
-from everybyte.layers.setup import Kernels, Setup
-from everybyte.layers.size import Batch, Point
+from everybyte.layers.recording.setup import Kernels, Setup
+from everybyte.layers.recording.size import Batch, Point
 from everybyte.models.source import network_of
 
 B, S, H, HEADS, V = 2, 48, 96, 6, 1000

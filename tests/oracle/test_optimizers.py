@@ -10,7 +10,7 @@ import torch
 from live_bytes import LiveBytes
 
 from everybyte.basics.dtypes import BF16, FP32, DType
-from everybyte.rules.optimizer import OptimizerPlan, Tensor, named
+from everybyte.rules.optimizers.plan import OptimizerPlan, Tensor, named
 
 SHAPES: list[tuple[int, ...]] = [(512, 384), (384,), (256, 1024), (1024,), (384, 512), (100, 100)]
 TYPES: list[tuple[torch.dtype, DType]] = [(torch.float32, FP32), (torch.bfloat16, BF16)]

@@ -11,8 +11,8 @@ import transformers
 from decoders import FAMILIES, Shape, config_of, network_of, shape_for
 
 from everybyte.layers.network import Network, hidden_dims, write
-from everybyte.layers.size import TOKENS
-from everybyte.layers.tape import Parameter
+from everybyte.layers.recording.size import TOKENS
+from everybyte.layers.recording.tape import Parameter
 from everybyte.models.count import DECLARE, parameter_count
 
 SHAPE = Shape(b=1, s=8, h=96, a=8, k=2, d=16, f=176)

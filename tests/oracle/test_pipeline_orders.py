@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from torch.distributed.pipelining import schedules
 
-from everybyte.rules.passes import order
-from everybyte.rules.schedules import Plan
+from everybyte.rules.parallel.schedule_orders import order
+from everybyte.rules.parallel.schedules import Plan
 
 Made = list[tuple[str, int, int]]
 """(kind, stage, micro-batch) of each pass of a rank."""

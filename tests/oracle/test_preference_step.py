@@ -9,11 +9,11 @@ from decoders import VOCAB, Shape, config_of, model_of, network_of
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from everybyte.basics.dtypes import BF16
-from everybyte.layers.setup import Kernels, Setup
-from everybyte.layers.size import Batch
-from everybyte.rules.preference import ALGORITHMS, Cast
-from everybyte.rules.recipe import Recipe, RecomputePlan
-from everybyte.rules.training import Training
+from everybyte.layers.recording.setup import Kernels, Setup
+from everybyte.layers.recording.size import Batch
+from everybyte.rules.preference.model_roles import ALGORITHMS, ModelRoles
+from everybyte.rules.step.recipe import Recipe, RecomputePlan
+from everybyte.rules.step.training import Training
 
 SHAPE = Shape(4, 96, 96, 8, 2, 16, 176)
 """Two pairs."""
@@ -61,10 +61,10 @@ def ours(recompute: bool) -> tuple[int, int, int]:
     kernels = Kernels(attention="sdpa", device="cpu", loss="logps-rolled", rows=SHAPE.b)
     plan = RecomputePlan("non-reentrant") if recompute else RecomputePlan()
     recipe = Recipe(Setup(weights=BF16, kernels=kernels), Batch(SHAPE.b, SHAPE.s, SHAPE.s), recompute=plan)
-    cast = Cast(ALGORITHMS["dpo"], network, network, refers=True)
+    cast = ModelRoles(ALGORITHMS["dpo"], network, network, refers=True)
     training = Training(network, recipe, "8.0", companions=cast.companions(recipe))
-    course, count = training.course, len(training.course.row)
-    return course.forward(0, count).bytes, training.beside_pass(training.companions[0]), course.backward(0, count).bytes
+    timeline, count = training.timeline, len(training.timeline.row)
+    return timeline.forward(0, count).bytes, training.beside_pass(training.companions[0]), timeline.backward(0, count).bytes
 
 
 @pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from everybyte.layers.setup import Packed
-from everybyte.rules.quantization import packed_tensors
+from everybyte.layers.recording.setup import Packed
+from everybyte.rules.quantization.packed import packed_tensors
 
 SHAPES = [(256, 64), (320, 512), (1024, 384), (7, 96), (2048, 2048)]
 functional = pytest.importorskip("bitsandbytes.functional")

@@ -9,11 +9,11 @@ import torch
 from module_bytes import difference, layer_keeps, module_keeps
 from torch import nn
 
-from everybyte.layers.conv import pixels
-from everybyte.layers.convnet import ConvBlock, Residual
+from everybyte.layers.common.conv import pixels
 from everybyte.layers.network import write
-from everybyte.layers.setup import Kernels, Setup
-from everybyte.layers.size import Batch, Dim, Point
+from everybyte.layers.recording.setup import Kernels, Setup
+from everybyte.layers.recording.size import Batch, Dim, Point
+from everybyte.layers.vision.convnet import ConvBlock, Residual
 from everybyte.models.count import parts
 from everybyte.models.shape import network_of_shape
 

@@ -10,7 +10,7 @@ import torch
 from module_bytes import difference, layer_keeps, module_keeps, total
 
 from everybyte.layers.network import Network, hidden_dims
-from everybyte.layers.size import Batch
+from everybyte.layers.recording.size import Batch
 from everybyte.models.registry import build
 
 diffusers = pytest.importorskip("diffusers")

@@ -11,7 +11,7 @@ import transformers
 from module_bytes import difference, layer_keeps, module_keeps
 
 from everybyte.layers.network import Network, declare, hidden_dims
-from everybyte.layers.size import Batch, Dims
+from everybyte.layers.recording.size import Batch, Dims
 from everybyte.models.count import DECLARE, parts
 from everybyte.models.registry import build
 

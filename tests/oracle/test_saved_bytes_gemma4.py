@@ -12,7 +12,7 @@ from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
 from transformers.models.gemma4.modeling_gemma4 import Gemma4ForCausalLM
 
 from everybyte.layers.network import hidden_dims
-from everybyte.layers.size import Batch
+from everybyte.layers.recording.size import Batch
 from everybyte.models.registry import build
 
 B, S, H, OWN = 2, 24, 96, 16

@@ -16,8 +16,8 @@ from saved_bytes import kept_by
 
 from everybyte.basics.dtypes import BF16, FP32
 from everybyte.layers.network import hidden_dims, write
-from everybyte.layers.setup import Adapter, Kernels, Setup
-from everybyte.layers.size import Batch, Point
+from everybyte.layers.recording.setup import Adapter, Kernels, Setup
+from everybyte.layers.recording.size import Batch, Point
 
 SMALL, LARGE = Shape(2, 32, 96, 8, 2, 16, 176), Shape(1, 64, 160, 4, 4, 32, 384)
 RANKS = {96: 4, 160: 8}

@@ -15,8 +15,8 @@ from torch.nn import functional as F  # noqa: N812 - its usual name
 from everybyte.basics.dtypes import BF16
 from everybyte.layers import experts
 from everybyte.layers.network import hidden_dims, write
-from everybyte.layers.setup import Kernels, Setup
-from everybyte.layers.size import Batch, Point
+from everybyte.layers.recording.setup import Kernels, Setup
+from everybyte.layers.recording.size import Batch, Point
 from everybyte.models.registry import build
 
 H, FFN = 48, 64

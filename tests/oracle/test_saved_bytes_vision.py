@@ -19,7 +19,7 @@ from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLVisionCon
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLVisionModel
 
 from everybyte.layers.network import Tower, declare, hidden_dims
-from everybyte.layers.size import Batch, Dims
+from everybyte.layers.recording.size import Batch, Dims
 from everybyte.models.count import DECLARE, parts
 from everybyte.models.registry import build
 

@@ -11,12 +11,12 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from everybyte.basics.dtypes import BF16
-from everybyte.layers.linear import linear
-from everybyte.layers.loss import Head
+from everybyte.layers.common.linear import linear
+from everybyte.layers.experts.token_choice import TokenChoice
+from everybyte.layers.heads.loss import Head
 from everybyte.layers.network import hidden_dims, write
-from everybyte.layers.setup import Adapter, Kernels, Setup
-from everybyte.layers.size import Batch, Dim, Point
-from everybyte.layers.token_choice import TokenChoice
+from everybyte.layers.recording.setup import Adapter, Kernels, Setup
+from everybyte.layers.recording.size import Batch, Dim, Point
 
 B, S, H, F_, E, TOP, V, R, RUNS = 1, 64, 64, 48, 8, 2, 4096, 8, 4
 N = B * S

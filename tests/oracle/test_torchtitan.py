@@ -23,11 +23,11 @@ from everybyte.engines.torchtitan.network import Form, rendition
 from everybyte.engines.torchtitan.release import release_of
 from everybyte.engines.torchtitan.train import COMPILED, EAGER
 from everybyte.job import InlineModel
+from everybyte.layers.common.norm import Norm
 from everybyte.layers.network import hidden_dims, write
-from everybyte.layers.norm import Norm
-from everybyte.layers.replay import Recompute, Tally
-from everybyte.layers.setup import Setup
-from everybyte.layers.size import Batch, Point
+from everybyte.layers.recording.replay import Recompute, Tally
+from everybyte.layers.recording.setup import Setup
+from everybyte.layers.recording.size import Batch, Point
 from everybyte.models.source import network_of
 
 B, S, H, HEADS, KV, D, F_, V = 2, 32, 64, 8, 2, 8, 160, 512

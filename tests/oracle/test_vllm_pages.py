@@ -15,8 +15,8 @@ from everybyte.engines.vllm.pages import Demand, Plan, plan_of
 from everybyte.engines.vllm.settings import settings_of
 from everybyte.job import read_job
 from everybyte.models.source import network_of
-from everybyte.rules.account import Device
-from everybyte.rules.choices import Choices
+from everybyte.rules.accounting.account import Device
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 
 DATA = json.loads((Path(__file__).parent / "data" / "vllm_pages.json").read_text())
 ROWS = DATA["rows"]
@@ -33,7 +33,7 @@ def plan_and_demand(row: dict[str, Any]) -> tuple[Plan, Demand]:
         },
     })  # fmt: skip
     network = network_of(row["model"])
-    s = settings_of(job, network, Device("", 0, "8.0"), BF16, Choices())
+    s = settings_of(job, network, Device("", 0, "8.0"), BF16, ResolvedSettings())
     return plan_of(layers_of(network, s, fields_of(job)).specs, padding=1.5, joined=False), Demand(row["context"], row["in_flight"])
 
 

@@ -12,9 +12,9 @@ from everybyte import estimate, read_job
 from everybyte.basics.dtypes import BF16
 from everybyte.job import InlineModel
 from everybyte.layers.network import Network, hidden_dims, write
-from everybyte.layers.replay import Recompute
-from everybyte.layers.setup import Kernels, Setup
-from everybyte.layers.size import Batch, Point, elements
+from everybyte.layers.recording.replay import Recompute
+from everybyte.layers.recording.setup import Kernels, Setup
+from everybyte.layers.recording.size import Batch, Point, elements
 from everybyte.models.count import parameter_count
 from everybyte.models.source import network_of
 from everybyte.textbook import activations, inference, parameters, states

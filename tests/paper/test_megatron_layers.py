@@ -6,12 +6,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from everybyte.engines.megatron.block import Checkpoint, TransformerLayer
+from everybyte.engines.megatron.layers.block import Checkpoint, TransformerLayer
 from everybyte.engines.megatron.sizes import Dense, Heads, Sizes, Split
 from everybyte.engines.megatron.style import Style
 from everybyte.layers.network import write
-from everybyte.layers.setup import Setup
-from everybyte.layers.size import Batch, Dim, Point
+from everybyte.layers.recording.setup import Setup
+from everybyte.layers.recording.size import Batch, Dim, Point
 from everybyte.textbook import activations as paper
 
 S, B, H, A = 2048, 4, 6144, 64

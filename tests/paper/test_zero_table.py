@@ -10,17 +10,17 @@ from msgspec.structs import replace
 from everybyte.basics.dtypes import BF16, FP32
 from everybyte.job import read_job
 from everybyte.layers.network import Network
-from everybyte.layers.setup import Setup
-from everybyte.layers.size import Batch
+from everybyte.layers.recording.setup import Setup
+from everybyte.layers.recording.size import Batch
 from everybyte.ledger.build import Line
 from everybyte.models.count import parameter_count
 from everybyte.models.source import network_of
-from everybyte.rules.layout import WHOLE, Layout
-from everybyte.rules.optimizer import OptimizerPlan
-from everybyte.rules.recipe import Recipe
-from everybyte.rules.zero_cut import ZeroCut
-from everybyte.rules.zero_flat import ZeroFlat
-from everybyte.rules.zero_settings import ZeroSettings
+from everybyte.rules.optimizers.plan import OptimizerPlan
+from everybyte.rules.sharding.zero.settings import ZeroSettings
+from everybyte.rules.sharding.zero.zero3 import ZeroCut
+from everybyte.rules.sharding.zero.zero12 import ZeroFlat
+from everybyte.rules.step.layout import WHOLE, Layout
+from everybyte.rules.step.recipe import Recipe
 
 GB = 10**9
 PRINTED = {

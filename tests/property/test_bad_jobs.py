@@ -14,8 +14,8 @@ from msgspec import inspect
 
 from everybyte.basics.errors import BadInput, EverybyteError
 from everybyte.cli.app import run
-from everybyte.conductor import estimate
 from everybyte.engines.registry import TRAIN as ENGINES
+from everybyte.estimator import estimate
 from everybyte.job import Job, job_to_dict, read_job
 from everybyte.job.yaml_text import load
 from everybyte.ledger.answer import Answer

@@ -9,8 +9,8 @@ from arithmetic_of_rows import calculate
 
 from everybyte.basics.errors import Unsupported
 from everybyte.catalog.models import all_models, model_config
-from everybyte.conductor import NO_DEVICE
 from everybyte.engines.registry import account
+from everybyte.estimator import NO_DEVICE
 from everybyte.job import read_job
 from everybyte.models.registry import supported
 from everybyte.models.source import network_of

@@ -8,7 +8,7 @@ import pytest
 from arithmetic_of_rows import calculate
 
 from everybyte import estimate
-from everybyte.rules.preference import ALGORITHMS
+from everybyte.rules.preference.model_roles import ALGORITHMS
 
 
 @pytest.mark.parametrize("sharding", ["ddp", "zero3", "fsdp2"])

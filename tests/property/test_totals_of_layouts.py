@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from everybyte.basics.errors import BadInput
-from everybyte.conductor import accounted, headline
+from everybyte.estimator import accounted, headline
 from everybyte.job import read_job
 
 some = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])

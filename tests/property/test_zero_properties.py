@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from everybyte import estimate, headline
 from everybyte.basics.dtypes import BF16
-from everybyte.conductor import accounted
+from everybyte.estimator import accounted
 from everybyte.job import read_job
-from everybyte.layers.setup import Setup
+from everybyte.layers.recording.setup import Setup
 from everybyte.ledger.entry import OUTSIDE_ALLOCATOR
 from everybyte.models.count import tensors
 from everybyte.models.source import network_of
-from everybyte.rules.zero_parts import flat_group, partitions, trained_numels
+from everybyte.rules.sharding.zero.partitions import flat_group, partitions, trained_numels
 
 some = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SHAPES = st.fixed_dictionaries(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from everybyte.trace.asked import Asked, Traced
+from everybyte.trace.request import Traced, TraceRequest
 from everybyte.trace.run import run
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -30,4 +30,4 @@ def toy() -> str:
 @pytest.fixture(scope="session")
 def traced(compiler: None) -> Traced:
     """Two steps of a small transformer on a fake RTX 4090."""
-    return run(Asked(target=f"{TOY}:build", gpu="rtx-4090"))
+    return run(TraceRequest(target=f"{TOY}:build", gpu="rtx-4090"))

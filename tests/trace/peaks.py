@@ -12,11 +12,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.profiler import ProfilerActivity, profile
 
-from everybyte.trace.branches import real_branches
-from everybyte.trace.modules import Modules
-from everybyte.trace.record import Recorder
-from everybyte.trace.values import Read
-from everybyte.trace.watch import Watch
+from everybyte.trace.patching.branches import real_branches
+from everybyte.trace.recording.modules import Modules
+from everybyte.trace.recording.record import Recorder
+from everybyte.trace.recording.watch import Watch
+from everybyte.trace.values.unknown_scalars import Read
 
 STEPS = 2
 CLOSE = 0.002

@@ -9,11 +9,11 @@ from typing import Any
 from tests.trace.peaks import Step
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from everybyte.trace.branches import real_branches
-from everybyte.trace.distributed import Groups, process_groups
-from everybyte.trace.parallel import parallel_wrappers
-from everybyte.trace.record import Recorder
-from everybyte.trace.watch import Watch
+from everybyte.trace.patching.branches import real_branches
+from everybyte.trace.ranks.distributed import Groups, process_groups
+from everybyte.trace.ranks.parallel import parallel_wrappers
+from everybyte.trace.recording.record import Recorder
+from everybyte.trace.recording.watch import Watch
 
 
 @contextlib.contextmanager

@@ -15,13 +15,13 @@ sys.path.append(str(Path(__file__).parents[1] / "gpu"))
 
 from against import PROGRAM, Found, against_cpu, details, row, table, times, told
 from align import align, only_one
-from course import BUILDING, Course, Request, course_of
+from course import BUILDING, Request, StepTimeline, course_of
 from jobs import JOBS, MARK_BYTES, tiny
 
 from everybyte.basics.units import round_up
-from everybyte.trace.asked import Asked, Traced
+from everybyte.trace.request import Traced, TraceRequest
+from everybyte.trace.results.snapshot import snapshot
 from everybyte.trace.run import run
-from everybyte.trace.snapshot import snapshot
 
 KiB, MiB = 2**10, 2**20
 GPU = "NVIDIA H200"
@@ -59,7 +59,7 @@ def test_frees_in_a_row_have_no_order() -> None:
     assert align(one, between, BUILDING).agreed == 4
 
 
-def changed(at: int, *requests: Request) -> Course:
+def changed(at: int, *requests: Request) -> StepTimeline:
     """The second step with other requests from a position on."""
     step = [*STEP[:at], *requests, *STEP[at + len(requests) :]]
     return course_of([WEIGHT, *MARK, *STEP, *MARK, *MARK, *step, *MARK])
@@ -93,7 +93,7 @@ def test_an_event_that_one_side_lacks_is_found_in_its_place() -> None:
 def twin(compiler: None) -> Traced:
     """The loop that measures a job, small, on a fake H200."""
     with told(TWIN, "cuda"):
-        return run(Asked(target=PROGRAM, gpu=GPU, steps=times(TWIN)))
+        return run(TraceRequest(target=PROGRAM, gpu=GPU, steps=times(TWIN)))
 
 
 def saved_in(folder: Path, content: dict[str, Any]) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from everybyte.allocator.reserved import peak_reserved
 from everybyte.basics.units import MiB
-from everybyte.trace.behind import Behind, delayed
+from everybyte.trace.device.stream_lag import Behind, delayed
 
 FREED_TWICE = ((1, 32 * MiB), (2, 16 * MiB), (1, -32 * MiB), (1, 32 * MiB), (2, -16 * MiB), (1, -32 * MiB), (3, 32 * MiB), (3, -32 * MiB))
 """Two lives of storage 1, and a later one of as many bytes."""

@@ -11,8 +11,8 @@ from everybyte import estimate
 from everybyte.allocator.settings import AllocatorSettings
 from everybyte.ledger.answer import Answer
 from everybyte.measure.truth import load_records
-from everybyte.trace.answer import answer_of
 from everybyte.trace.jobs.program import asked_of
+from everybyte.trace.results.answer import answer_of
 from everybyte.trace.run import run
 
 pytestmark = pytest.mark.usefixtures("compiler")

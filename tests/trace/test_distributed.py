@@ -20,12 +20,12 @@ from tests.trace.ranks import alone, traced_rank
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
-from everybyte.rules.communicators import communicators
-from everybyte.rules.mesh import Mesh
-from everybyte.rules.nccl import Wires, nccl_lines
-from everybyte.trace.answer import answer_of_ranks
-from everybyte.trace.asked import BUCKET, GATHERED, OUTPUT, Asked
-from everybyte.trace.pipelines import Done, UnknownShapes
+from everybyte.rules.communication.communicators import communicators
+from everybyte.rules.communication.nccl import Wires, nccl_lines
+from everybyte.rules.parallel.mesh import Mesh
+from everybyte.trace.ranks.pipelines import Done, UnknownShapes
+from everybyte.trace.request import BUCKET, GATHERED, OUTPUT, TraceRequest
+from everybyte.trace.results.answer import answer_of_ranks
 from everybyte.trace.run import run, run_ranks
 
 PROGRAM = Path(parallel.__file__)
@@ -97,7 +97,7 @@ def test_the_program_sees_its_own_rank() -> None:
 def test_nccls_buffers_are_those_of_an_estimate() -> None:
     """The groups that FSDP2 uses on eight GPUs have the same rows as an estimate of such a job, and what is gathered and what is
     reduced lie on streams of their own."""
-    traced = run(Asked(target=f"{PROGRAM}:fsdp2_mixed", world=8, rank=7))
+    traced = run(TraceRequest(target=f"{PROGRAM}:fsdp2_mixed", world=8, rank=7))
     expected = nccl_lines(communicators(Mesh(gpus=8, dp_shard=8), "torchtitan"), Wires(9))
     assert nccl_lines(traced.groups, Wires(9)) == expected
     gathered = {birth.stream for birth in traced.births if birth.phase == "forward" and birth.stream}
@@ -109,7 +109,7 @@ def test_nccls_buffers_are_those_of_an_estimate() -> None:
 def test_buffers_of_wrappers_have_rows_as_in_an_estimate(kind: str, rows: set[str]) -> None:
     """Parameters that FSDP2 has gathered are told by the piece of the network that runs, and DDP's buckets are as large as all gradients, one at first and
     several from the second step on."""
-    asked = Asked(target=f"{PROGRAM}:{kind}", world=8)
+    asked = TraceRequest(target=f"{PROGRAM}:{kind}", world=8)
     traced = run(asked)
     answer = answer_of_ranks(((asked, traced),))
     found = {entry.id: entry for entry in answer.ranks[0].ledger}
@@ -124,14 +124,14 @@ def test_buffers_of_wrappers_have_rows_as_in_an_estimate(kind: str, rows: set[st
 @pytest.mark.parametrize("kind", ["ddp", "fsdp2", "fsdp1", "fsdp1_named", "tp", "tp_fsdp2"])
 def test_a_models_size_is_that_of_all_ranks(kind: str) -> None:
     """However parameters are sharded, the answer names the number of the whole model's."""
-    asked = Asked(target=f"{PROGRAM}:{kind}", world=6, steps=1)
+    asked = TraceRequest(target=f"{PROGRAM}:{kind}", world=6, steps=1)
     model = answer_of_ranks(((asked, run(asked)),)).model
     assert (model.params, model.trainable_params) == (parallel.PARAMETERS, parallel.PARAMETERS)
 
 
 def test_the_limiter_of_fsdp1_holds_frees_back() -> None:
     """What FSDP1 frees while another stream uses it is late, as far as its limiter lets the program run ahead; FSDP2 frees nothing so."""
-    old, new = (run(Asked(target=f"{PROGRAM}:{kind}", world=4)) for kind in ("fsdp1", "fsdp2"))
+    old, new = (run(TraceRequest(target=f"{PROGRAM}:{kind}", world=4)) for kind in ("fsdp1", "fsdp2"))
     assert old.late
     assert all(old.events[position][1] < 0 and position < end for position, end in old.late)
     assert new.late == ()
@@ -139,13 +139,13 @@ def test_the_limiter_of_fsdp1_holds_frees_back() -> None:
 
 def test_groups_are_called_by_their_axes() -> None:
     """Tensor parallelism beside FSDP2 on 256 GPUs uses groups named by the axes of its mesh, of their sizes."""
-    traced = run(Asked(target=f"{PROGRAM}:tp_fsdp2", world=256, rank=255))
+    traced = run(TraceRequest(target=f"{PROGRAM}:tp_fsdp2", world=256, rank=255))
     assert {group.name: group.ranks for group in traced.groups} == {"tp": 2, "dp_shard": 128, "world": 256}
 
 
 def test_accelerate_shards_model_and_optimizer() -> None:
     """Under accelerate's FSDP2 each of eight ranks has an eighth of the parameters, once more of the gradients, and twice of AdamW's states."""
-    traced = run(Asked(target=f"{PROGRAM.with_name('accelerated.py')}:build", world=8, rank=3))
+    traced = run(TraceRequest(target=f"{PROGRAM.with_name('accelerated.py')}:build", world=8, rank=3))
     first, second = (mark.position for mark in traced.marks[:2])
     share = sum(birth.nbytes for birth in traced.births if birth.category == "parameter" and birth.operation not in (GATHERED, OUTPUT))
     whole = (2 * 2048 * 128 + 2 * (128 * 128 * 3 + 128 * 256 * 3 + 2 * 128) + 128) * 4
@@ -159,7 +159,7 @@ def test_accelerate_shards_model_and_optimizer() -> None:
 def test_scripts_run_as_they_stand(script: str, arguments: tuple[str, ...], ranks: int, tmp_path: Path) -> None:
     """A script with accelerate's loop, and one with the Trainer of transformers, run unchanged as one of eight ranks, with its share of AdamW's states."""
     given = (*arguments, str(tmp_path)) if arguments else ()
-    traced = run(Asked(target=str(PROGRAM.with_name(script)), arguments=given, world=8, rank=3))
+    traced = run(TraceRequest(target=str(PROGRAM.with_name(script)), arguments=given, world=8, rank=3))
     states = sum(birth.nbytes for birth in traced.births if birth.category == "optimizer_state")
     assert [mark.name for mark in traced.marks] == ["step 1", "step 2", "end"]
     assert states == pytest.approx(2 * 4 * traced.parameters / ranks, rel=CLOSE)
@@ -167,7 +167,7 @@ def test_scripts_run_as_they_stand(script: str, arguments: tuple[str, ...], rank
 
 def test_the_rank_that_needs_most_decides() -> None:
     """First and last stage of a pipeline are two ranks of one answer, and its figures are those of the last, which has the logits."""
-    asked = Asked(target=f"{PROGRAM}:gpipe", world=4)
+    asked = TraceRequest(target=f"{PROGRAM}:gpipe", world=4)
     answer = answer_of_ranks(run_ranks(asked, (0, 3)))
     assert [rank.label for rank in answer.ranks] == ["rank 0", "rank 3"]
     assert answer.ranks[1].figures["peak.allocated"] > answer.ranks[0].figures["peak.allocated"]
@@ -178,7 +178,7 @@ def test_the_rank_that_needs_most_decides() -> None:
 def test_stages_may_ask_their_neighbours(kind: str, rank: int) -> None:
     """Stages that do not know the shapes between them are told by other ranks, each in its process, and need what stages need that know them; on the first
     rank of a V lies the last stage, behind six others."""
-    known, asking = (Asked(target=f"{PROGRAM}:{name}", world=4, rank=rank) for name in (kind, f"{kind}_asking"))
+    known, asking = (TraceRequest(target=f"{PROGRAM}:{name}", world=4, rank=rank) for name in (kind, f"{kind}_asking"))
     answers = [answer_of_ranks(((asked, run(asked)),)) for asked in (known, asking)]
     assert answers[0].figures == answers[1].figures
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everybyte.basics.errors import BadInput
-from everybyte.trace.launch import environment, mesh_of, ranks_of, world_of
+from everybyte.trace.device.launch import environment, mesh_of, ranks_of, world_of
 
 
 def test_a_mesh_gives_the_world_and_the_first_rank_of_each_stage() -> None:

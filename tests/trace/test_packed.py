@@ -16,9 +16,9 @@ from everybyte.basics.errors import BadInput
 from everybyte.basics.units import round_up
 from everybyte.ledger.answer import Answer
 from everybyte.measure.truth import load_records
-from everybyte.trace.answer import answer_of
-from everybyte.trace.asked import Asked, Traced
 from everybyte.trace.jobs.program import asked_of
+from everybyte.trace.request import Traced, TraceRequest
+from everybyte.trace.results.answer import answer_of
 from everybyte.trace.run import run
 
 pytestmark = pytest.mark.usefixtures("compiler")
@@ -34,7 +34,7 @@ FORMATS: dict[str, dict[str, Any]] = {
 
 
 @cache
-def traced(name: str, **settings: str) -> tuple[Asked, Traced, Answer]:
+def traced(name: str, **settings: str) -> tuple[TraceRequest, Traced, Answer]:
     """A tiny Llama on a packed base, or with another optimizer."""
     quantization = {"quantization": {**FORMATS[name], "kbit_prep": False}, "adapter": LORA} if name else {}
     train = {"framework": "pytorch", "micro_batch": 2, "seq_len": 256, "precision": "bf16", **quantization, **settings}

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from everybyte.trace.places import place_of
-from everybyte.trace.record import Recorder
-from everybyte.trace.watch import Watch
+from everybyte.trace.recording.module_paths import place_of
+from everybyte.trace.recording.record import Recorder
+from everybyte.trace.recording.watch import Watch
 
 
 class Vision(nn.Module):

@@ -15,11 +15,11 @@ import torch
 from everybyte.allocator.settings import read_alloc_conf
 from everybyte.basics.errors import EverybyteError
 from everybyte.basics.units import MiB
-from everybyte.trace.answer import answer_of
-from everybyte.trace.asked import Asked, Progress, Traced
+from everybyte.trace.recording.timeline import Timeline
+from everybyte.trace.request import Progress, Traced, TraceRequest
+from everybyte.trace.results.answer import answer_of
 from everybyte.trace.run import TraceFailed, run
 from everybyte.trace.shim import NoFakeDevice, built
-from everybyte.trace.timeline import Timeline
 
 pytestmark = pytest.mark.usefixtures("compiler")
 DEEP = 40
@@ -62,7 +62,7 @@ def test_births_name_operation_module_phase_and_line(traced: Traced, toy: str) -
 
 def test_categories_are_those_of_the_ledger(traced: Traced) -> None:
     """Parameters, gradients and states of the optimizer are as many bytes as the network's size says: AdamW keeps two states a parameter."""
-    answer = answer_of(traced, Asked(target="toy", gpu="rtx-4090"))
+    answer = answer_of(traced, TraceRequest(target="toy", gpu="rtx-4090"))
     by_category = dict.fromkeys(("parameter", "gradient", "optimizer_state"), 0)
     for entry in answer.worst.ledger:
         if "optimizer" in entry.phases and entry.category in by_category:
@@ -74,7 +74,7 @@ def test_categories_are_those_of_the_ledger(traced: Traced) -> None:
 
 def test_phases_add_up(traced: Traced) -> None:
     """The rows of each phase add up to the highest instant of that phase in the events, and cuBLAS' workspaces."""
-    answer = answer_of(traced, Asked(target="toy", gpu="rtx-4090"))
+    answer = answer_of(traced, TraceRequest(target="toy", gpu="rtx-4090"))
     workspace = sum(entry.bytes for entry in answer.worst.ledger if entry.id == "workspace/cublas")
     for phase in answer.worst.phases:
         assert phase.allocated == Timeline(traced).peaks[phase.name][0] + workspace
@@ -84,34 +84,34 @@ def test_phases_add_up(traced: Traced) -> None:
 def test_a_rest_that_is_no_block_counts(toy: str, conf: str, block: int) -> None:
     """A weight of 11 MiB lies in a segment of 12, whose rest is not worth a block of its own and is counted, as torch.cuda.memory_allocated does; segments that
     grow have no such rest."""
-    asked = Asked(target=f"{toy}:eleven_mib")
+    asked = TraceRequest(target=f"{toy}:eleven_mib")
     answer = answer_of(run(asked), asked, read_alloc_conf(conf, "--alloc-conf"))
     assert sum(entry.bytes for entry in answer.worst.ledger if entry.category == "parameter" and "between_steps" in entry.phases) == block
 
 
 def test_optimizers_take_the_way_of_a_gpu(toy: str) -> None:
     """AdamW over four matrices of 64 MiB peaks at weights, gradients, two states and one temporary of all of them: 1,280 MiB, as `foreach` needs on a GPU."""
-    traced = run(Asked(target=f"{toy}:four_layers"))
+    traced = run(TraceRequest(target=f"{toy}:four_layers"))
     assert Timeline(traced).peaks["optimizer"][0] == pytest.approx(1280 * MiB, rel=1e-4)
 
 
 def test_a_moved_model_stays_that_of_its_optimizer(toy: str) -> None:
     """An optimizer that is made before its model goes to the GPU steps there: its two states have the size of the weight."""
-    births = run(Asked(target=f"{toy}:optimizer_first")).births
+    births = run(TraceRequest(target=f"{toy}:optimizer_first")).births
     assert [birth.nbytes for birth in births if birth.category == "optimizer_state"] == [2**20, 2**20]
 
 
 def test_a_script_runs_with_its_arguments_until_its_steps_are_done(toy: str) -> None:
     """A script with a loop of a thousand steps is ended after two; its --batch decides the size of its input."""
     script = str(Path(toy).with_name("script.py"))
-    traced = run(Asked(target=script, arguments=("--batch", "64")))
+    traced = run(TraceRequest(target=script, arguments=("--batch", "64")))
     assert [mark.name for mark in traced.marks] == ["step 1", "step 2", "end"]
     assert any(birth.shape == (64, 1024) for birth in traced.births)
 
 
 def test_a_module_alone_gets_its_input(toy: str) -> None:
     """The convolution of introductions: 256 MiB of output, and what is kept for its backward pass is the input of 128 MiB."""
-    traced = run(Asked(target=f"{toy}:module_alone", inputs=("32,64,128,128",)))
+    traced = run(TraceRequest(target=f"{toy}:module_alone", inputs=("32,64,128,128",)))
     sizes = {birth.nbytes for birth in traced.births}
     assert {256 * MiB, 128 * MiB} <= sizes
     assert max(sizes) == 256 * MiB
@@ -120,36 +120,36 @@ def test_a_module_alone_gets_its_input(toy: str) -> None:
 @pytest.mark.parametrize(("name", "parameters"), [("resnet50", 25_557_032), ("convnext", 28_589_128)])
 def test_convolution_networks_at_their_usual_size(toy: str, name: str, parameters: int) -> None:
     """ResNet-50 and ConvNeXt-T run on the fake GPU and have as many trained parameters as their papers' code."""
-    asked = Asked(target=f"{Path(toy).with_name('zoo.py')}:{name}", steps=1)
+    asked = TraceRequest(target=f"{Path(toy).with_name('zoo.py')}:{name}", steps=1)
     answer = answer_of(run(asked), asked)
     assert answer.model.trainable_params == parameters
 
 
 def test_a_model_of_a_library_is_traced_by_its_name() -> None:
     """A class of diffusers is built and run by its name alone; without its inputs, the message names the arguments that it takes."""
-    traced = run(Asked(target="diffusers:AutoencoderTiny", inputs=("1,3,64,64",), steps=1))
+    traced = run(TraceRequest(target="diffusers:AutoencoderTiny", inputs=("1,3,64,64",), steps=1))
     assert any(birth.category == "parameter" for birth in traced.births)
     with pytest.raises(EverybyteError, match=r"is a module that takes sample, timestep: say what goes into it \(--input 2,4,64,64\)"):
-        run(Asked(target="diffusers:UNet2DModel"))
+        run(TraceRequest(target="diffusers:UNet2DModel"))
 
 
 @pytest.mark.parametrize(("library", "inputs"), [("torchvision", "2,3,224,224"), ("timm", "2,3,224,224")])
 def test_resnet_50_is_the_same_of_every_library(library: str, inputs: str) -> None:
     """ResNet-50 by its name has 25.6 M parameters, whose gradients are as many bytes."""
     pytest.importorskip("torchvision", reason="its wheels need a build of torch for CUDA, with which `make test-cuda-build` runs this", exc_type=Exception)
-    asked = Asked(target=f"{library}:resnet50", inputs=(inputs,), steps=1)
+    asked = TraceRequest(target=f"{library}:resnet50", inputs=(inputs,), steps=1)
     assert answer_of(run(asked), asked).model.trainable_params == 25_557_032
 
 
 def test_numbers_made_in_backward_are_fake(toy: str) -> None:
     """A backward pass of the program's own makes a tensor of a number on the GPU, as a forward pass may."""
-    assert run(Asked(target=f"{toy}:number_in_backward")).events
+    assert run(TraceRequest(target=f"{toy}:number_in_backward")).events
 
 
 def test_kernels_of_triton_are_launched_and_not_run(toy: str) -> None:
     """A program with a kernel of its own is traced: its output is there, and the answer says what was taken for granted."""
     pytest.importorskip("triton", reason="comes with a build of torch for CUDA, with which `make test-cuda-build` runs this")
-    traced = run(Asked(target=f"{toy}:launched"))
+    traced = run(TraceRequest(target=f"{toy}:launched"))
     assert sum(birth.shape == (1024, 1024) for birth in traced.births) == 1 + 2
     assert any("kernels written in Triton are not run" in note for note in traced.notes)
 
@@ -157,7 +157,7 @@ def test_kernels_of_triton_are_launched_and_not_run(toy: str) -> None:
 def test_progress_is_told(toy: str) -> None:
     """Whoever waits hears in which step and phase the program is, and how many of its layers are done."""
     heard: list[Progress] = []
-    run(Asked(target=f"{toy}:deep", steps=3), heard.append)
+    run(TraceRequest(target=f"{toy}:deep", steps=3), heard.append)
     assert {told.steps for told in heard} == {3}
     assert {told.layers for told in heard if told.step > 1} == {DEEP}
     assert all(0 <= told.done <= DEEP for told in heard)
@@ -179,7 +179,7 @@ def test_progress_is_told(toy: str) -> None:
 def test_bad_targets_get_one_clear_message(toy: str, target: str, words: str) -> None:
     """A target that does not exist or returns no step is refused with what helps."""
     with pytest.raises(EverybyteError) as refused:
-        run(Asked(target=target.format(toy=toy)))
+        run(TraceRequest(target=target.format(toy=toy)))
     assert words in str(refused.value)
 
 
@@ -195,7 +195,7 @@ def test_options_of_programs_are_refused_beside_a_job(option: list[str]) -> None
 def test_a_value_of_a_fake_tensor_is_refused_with_a_way_round(toy: str) -> None:
     """A program that branches on a value hears on which line, what fake tensors cannot do, and what it can do instead."""
     with pytest.raises(TraceFailed) as failed:
-        run(Asked(target=f"{toy}:asks_for_a_value"))
+        run(TraceRequest(target=f"{toy}:asks_for_a_value"))
     first, *rest = str(failed.value).splitlines()
     assert first.startswith(f"{toy}:")
     assert "if model(" in first
@@ -207,13 +207,13 @@ def test_a_value_of_a_fake_tensor_is_refused_with_a_way_round(toy: str) -> None:
 def test_what_needs_a_real_gpu_is_told_with_a_way_round(toy: str, name: str, words: str) -> None:
     """An operation without a fake version and a Triton kernel are named with the line that uses them and what helps."""
     with pytest.raises(TraceFailed, match=words) as failed:
-        run(Asked(target=f"{toy}:{name}"))
+        run(TraceRequest(target=f"{toy}:{name}"))
     assert str(failed.value).startswith(f"{toy}:")
 
 
 def test_compiled_code_runs_eagerly_and_the_answer_says_so(toy: str) -> None:
     """A program that asks for torch.compile is traced as eager code, under Assumed stands that it is; another program's answer says nothing of it."""
-    asked = Asked(target=f"{toy}:compiled", steps=1)
+    asked = TraceRequest(target=f"{toy}:compiled", steps=1)
     assert any("torch.compile is not followed" in line for line in answer_of(run(asked), asked).assumptions)
 
 
@@ -228,7 +228,7 @@ def test_without_a_compiler_the_message_says_what_to_install(monkeypatch: pytest
 def test_a_fault_of_the_program_shows_its_own_line_first(toy: str) -> None:
     """An error of the user's code is told with the user's line, not with ours."""
     with pytest.raises(TraceFailed) as failed:
-        run(Asked(target=f"{toy}:fails"))
+        run(TraceRequest(target=f"{toy}:fails"))
     first, second, *_ = str(failed.value).splitlines()
     assert first.startswith(f"{toy}:")
     assert second.startswith("RuntimeError: ")
@@ -236,7 +236,7 @@ def test_a_fault_of_the_program_shows_its_own_line_first(toy: str) -> None:
 
 def test_a_program_that_leaves_the_gpu_alone_is_refused(toy: str) -> None:
     """A trace without a single tensor on the GPU is no answer."""
-    asked = Asked(target=f"{toy}:on_the_cpu")
+    asked = TraceRequest(target=f"{toy}:on_the_cpu")
     with pytest.raises(EverybyteError, match="puts nothing on the GPU"):
         answer_of(run(asked), asked)
 
@@ -244,7 +244,7 @@ def test_a_program_that_leaves_the_gpu_alone_is_refused(toy: str) -> None:
 def test_a_program_without_end_is_stopped(toy: str) -> None:
     """The time limit ends the program, and its process is gone."""
     with pytest.raises(EverybyteError, match="took longer than 8 s and was stopped"):
-        run(Asked(target=f"{toy}:without_end"), timeout=8)
+        run(TraceRequest(target=f"{toy}:without_end"), timeout=8)
     assert not _workers_of(os.getpid())
 
 

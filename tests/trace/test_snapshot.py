@@ -13,16 +13,16 @@ from torch.cuda import _memory_viz
 from everybyte.allocator.settings import read_alloc_conf
 from everybyte.basics.errors import BadInput
 from everybyte.report.trace_file import write_trace
-from everybyte.trace.answer import answer_of, script
-from everybyte.trace.asked import Asked, Traced
-from everybyte.trace.timeline import Timeline
+from everybyte.trace.recording.timeline import Timeline
+from everybyte.trace.request import Traced, TraceRequest
+from everybyte.trace.results.answer import answer_of, script
 
 SETTINGS = [read_alloc_conf(text) for text in ("", "expandable_segments:True")]
 
 
 def written(traced: Traced, path: Path, settings: object = SETTINGS[0]) -> bytes:
     """The file that `--export` writes."""
-    write_trace(traced, answer_of(traced, Asked(target="toy", gpu="rtx-4090")), str(path), settings)  # type: ignore[arg-type]
+    write_trace(traced, answer_of(traced, TraceRequest(target="toy", gpu="rtx-4090")), str(path), settings)  # type: ignore[arg-type]
     return path.read_bytes()
 
 

@@ -12,9 +12,9 @@ import pytest
 from everybyte.allocator.reserved import peak_reserved
 from everybyte.allocator.settings import read_alloc_conf
 from everybyte.catalog.gpus import find_gpu
-from everybyte.rules.overhead import workspace_line
-from everybyte.trace.answer import TRAINING_HANDLES, script
-from everybyte.trace.asked import Asked
+from everybyte.rules.accounting.overhead import workspace_line
+from everybyte.trace.request import TraceRequest
+from everybyte.trace.results.answer import TRAINING_HANDLES, script
 from everybyte.trace.run import run
 
 EXAMPLE = Path(__file__).parents[2] / "examples/trace/titan_llama.py"
@@ -37,7 +37,7 @@ def test_a_published_run_reserves_what_its_trace_says(name: str) -> None:
     """On 8 and on 128 GPUs the traced step of eager torchtitan reserves within 5 % of what was published, with and without expandable segments."""
     measured = record(name)
     hardware = measured["job"]["hardware"]
-    traced = run(Asked(target=f"{EXAMPLE}:llama_8b", world=hardware["gpus"]))
+    traced = run(TraceRequest(target=f"{EXAMPLE}:llama_8b", world=hardware["gpus"]))
     workspace = workspace_line(find_gpu("h100-80gb").compute_capability, TRAINING_HANDLES)
     for conf in CONFS:
         reserved = peak_reserved(script(traced, (workspace,)), read_alloc_conf(conf), hardware["gpu"]["memory_bytes"]).peak

@@ -9,8 +9,8 @@ import pytest
 
 from everybyte import estimate
 from everybyte.ledger.answer import Answer
-from everybyte.trace.answer import answer_of
-from everybyte.trace.asked import Asked
+from everybyte.trace.request import TraceRequest
+from everybyte.trace.results.answer import answer_of
 from everybyte.trace.run import TraceFailed, run
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -25,7 +25,7 @@ def test_a_loop_over_a_data_loader_is_traced(tmp_path: Path) -> None:
     """Workers, shuffling, guards against NaN and counts of right answers are followed; the checkpoint of an earlier run is not overwritten."""
     checkpoint = tmp_path / "model.pt"
     checkpoint.write_bytes(b"real weights")
-    traced = run(Asked(target=str(PROGRAMS / "loader.py"), arguments=(str(checkpoint),)))
+    traced = run(TraceRequest(target=str(PROGRAMS / "loader.py"), arguments=(str(checkpoint),)))
     assert any(birth.shape == (32, 3, 32, 32) and birth.category == "input" for birth in traced.births)
     assert any("checkpoints are not written" in note for note in traced.notes)
     assert checkpoint.read_bytes() == b"real weights"
@@ -34,7 +34,7 @@ def test_a_loop_over_a_data_loader_is_traced(tmp_path: Path) -> None:
 def test_a_trainer_over_a_packed_model_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A QLoRA script is traced without a file of its model, and has the size, weights, peak and static bytes of the estimate of its job."""
     monkeypatch.chdir(tmp_path)
-    asked = Asked(target=str(PROGRAMS / "qlora.py"))
+    asked = TraceRequest(target=str(PROGRAMS / "qlora.py"))
     traced = run(asked)
     answer = answer_of(traced, asked)
     assert "Qwen/Qwen3-0.6B is built without its weights, from the catalogue's config" in traced.notes
@@ -67,7 +67,7 @@ def test_a_folder_with_a_config_is_a_model(tmp_path: Path) -> None:
         "def build():\n    tokens = torch.zeros(2, 16, dtype=torch.int64, device='cuda')\n    return model, {'input_ids': tokens, 'labels': tokens}\n",
         encoding="utf-8",
     )
-    traced = run(Asked(target=f"{program}:build", steps=1))
+    traced = run(TraceRequest(target=f"{program}:build", steps=1))
     parameters = [birth for birth in traced.births if birth.category == "parameter"]
     assert {birth.dtype for birth in parameters} == {"float16"}
     assert max(birth.shape for birth in parameters) == (1000, 64)
@@ -78,11 +78,11 @@ def test_what_is_not_on_this_machine_is_told(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("from transformers import AutoModel\nAutoModel.from_pretrained('nobody/no-such-model')\n", encoding="utf-8")
     with pytest.raises(TraceFailed, match="a trace downloads nothing\na way round: download it before"):
-        run(Asked(target=str(program)))
+        run(TraceRequest(target=str(program)))
 
 
 def test_flex_attention_holds_no_scores() -> None:
     """Compiled flex_attention keeps its result and the sums of its rows, and never the scores of all pairs of tokens."""
-    traced = run(Asked(target=f"{PROGRAMS / 'flexible.py'}:build"))
+    traced = run(TraceRequest(target=f"{PROGRAMS / 'flexible.py'}:build"))
     assert any("flex_attention" in birth.operation for birth in traced.births)
     assert max(birth.nbytes for birth in traced.births) == 2 * 4 * 1024 * 64 * 4

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from everybyte.basics.errors import EverybyteError
-from everybyte.trace.asked import Asked, Traced
+from everybyte.trace.request import Traced, TraceRequest
 from everybyte.trace.run import run
 
 LOGS = Path(__file__).with_name("programs") / "logs.py"
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("compiler")
 
 
 def trace(name: str) -> Traced:
-    return run(Asked(target=f"{LOGS}:{name}"))
+    return run(TraceRequest(target=f"{LOGS}:{name}"))
 
 
 def test_a_loss_that_is_logged_has_a_stand_in() -> None:

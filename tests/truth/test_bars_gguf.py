@@ -9,8 +9,8 @@ from everybyte.basics.errors import BadInput
 from everybyte.job import read_job
 from everybyte.measure.truth import load_records
 from everybyte.models.source import network_of
-from everybyte.rules.choices import Choices
-from everybyte.rules.gguf_size import gguf_weights
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.quantization.gguf.size import gguf_weights
 
 # What stays open, by record. Files of q4_0 made with an importance matrix hold Q4_1 in an eighth of ffn_down: -0.25 to -0.32 % where the job
 # does not say imatrix (I1061, I1062, I1101, I1102, I1104, I1105); the README's iq4_nl was made without one (I1155, -0.53 %). Builds of 2023 quantised
@@ -30,7 +30,7 @@ def errors() -> tuple[dict[str, float], list[str]]:
             job = read_job(record["job"])
             assert job.serve is not None
             try:
-                size = gguf_weights(job.serve, network_of(job.model), Choices()).file_bytes
+                size = gguf_weights(job.serve, network_of(job.model), ResolvedSettings()).file_bytes
             except BadInput:
                 refused.append(record["id"])
                 continue
@@ -55,7 +55,7 @@ def test_a_build_of_2023_is_said_by_the_job() -> None:
         record = next(r for r in load_records() if r["id"].endswith(f"/{name}"))
         job = read_job(record["job"] | {"serve": record["job"]["serve"] | {"version": version}})
         assert job.serve is not None
-        size = gguf_weights(job.serve, network_of(job.model), Choices()).file_bytes
+        size = gguf_weights(job.serve, network_of(job.model), ResolvedSettings()).file_bytes
         assert abs(size / record["measured"][0]["value"] - 1) < 0.0005, name
 
 
@@ -65,5 +65,5 @@ def test_an_importance_matrix_is_said_by_the_job() -> None:
         record = next(r for r in load_records() if r["id"].endswith(f"/{name}"))
         job = read_job(record["job"] | {"serve": record["job"]["serve"] | {"extra": {"imatrix": imatrix}}})
         assert job.serve is not None
-        size = gguf_weights(job.serve, network_of(job.model), Choices()).file_bytes
+        size = gguf_weights(job.serve, network_of(job.model), ResolvedSettings()).file_bytes
         assert abs(size / record["measured"][0]["value"] - 1) < 0.002, name

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from everybyte.conductor import accounted
+from everybyte.estimator import accounted
 from everybyte.job import read_job
 from everybyte.measure.accuracy import relative_error
 from everybyte.measure.truth import load_records
-from everybyte.rules.account import Account
+from everybyte.rules.accounting.account import Account
 
 ENGINES = ("llama.cpp", "ollama")
 CACHES = ("kv.bytes", "kv.swa_bytes", "state.bytes")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from everybyte.basics.errors import EverybyteError
-from everybyte.conductor import accounted
+from everybyte.estimator import accounted
 from everybyte.job import read_job
 from everybyte.measure.truth import load_records
 

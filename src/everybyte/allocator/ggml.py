@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from everybyte.rules.gguf_types import block_of
+from everybyte.rules.quantization.gguf.types import block_of
 
 Shape = tuple[int, int, int, int]
 INPUT, OUTPUT = 1, 2

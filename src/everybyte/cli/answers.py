@@ -76,7 +76,7 @@ def _answer_one(source: Source, given: dict[str, Any], options: Options, *, seve
         raw = source.load()
         name = raw.name or name
         job = with_given(raw.job(), given)
-        from everybyte.conductor import estimate
+        from everybyte.estimator import estimate
 
         answer = estimate(job)
         _show(answer, job, options, several=several)

@@ -10,8 +10,8 @@ from keyword import iskeyword
 
 import click
 
-from everybyte import __version__
 from everybyte.basics.errors import EverybyteError, did_you_mean
+from everybyte.basics.version import __version__
 
 FITS, DOES_NOT_FIT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit codes: yes; no, or a fault was found; input that cannot be answered; Ctrl-C."""

@@ -32,7 +32,7 @@ def command(job: str, entry: str | None, rank: str | None, against: str | None, 
     everybyte explain job.yaml train.recompute
     everybyte explain job.yaml --rank "pp0" --against "pp3"
     """  # noqa: D301  # \\b is click's mark for lines that stay as they are
-    from everybyte.conductor import estimate
+    from everybyte.estimator import estimate
     from everybyte.report.find import find_entries, find_rank, find_setting
 
     answer = estimate(read_job(job))

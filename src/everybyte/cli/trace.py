@@ -13,7 +13,7 @@ from everybyte.cli.options import as_json, unit
 from everybyte.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from everybyte.trace.asked import Progress as Far
+    from everybyte.trace.request import Progress as Far
 
 
 @click.command(no_args_is_help=True)
@@ -73,10 +73,10 @@ def command(
     everybyte trace train.py:build --alloc-conf expandable_segments:True --explain
     """  # noqa: D301  # \\b is click's mark for lines that stay as they are
     from everybyte.allocator.settings import read_alloc_conf
-    from everybyte.trace.answer import answer_of_ranks
-    from everybyte.trace.asked import DEFAULT_GPU, Asked
+    from everybyte.trace.device.launch import mesh_of, ranks_of, world_of
     from everybyte.trace.jobs.program import asked_of, is_job
-    from everybyte.trace.launch import mesh_of, ranks_of, world_of
+    from everybyte.trace.request import DEFAULT_GPU, TraceRequest
+    from everybyte.trace.results.answer import answer_of_ranks
     from everybyte.trace.run import run_ranks
 
     axes = mesh_of(mesh) if mesh else {}
@@ -85,7 +85,7 @@ def command(
         _refuse_beside_job({"--input": inputs, "--optimizer": optimizer, "--world": world, "--ranks": ranks, "--mesh": mesh, "ARGUMENTS": arguments})
         asked = asked_of(target, gpu, steps)
     else:
-        asked = Asked(target=target, arguments=arguments, inputs=inputs, optimizer=optimizer, gpu=gpu or DEFAULT_GPU, steps=steps, world=size)
+        asked = TraceRequest(target=target, arguments=arguments, inputs=inputs, optimizer=optimizer, gpu=gpu or DEFAULT_GPU, steps=steps, world=size)
     stated = ((asked.job or {}).get("env") or {}).get("alloc_conf", "")
     settings = read_alloc_conf(alloc_conf or stated, "--alloc-conf" if alloc_conf else "env.alloc_conf")
     with Progress("tracing", unit="layers") as progress:

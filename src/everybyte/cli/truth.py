@@ -84,7 +84,7 @@ def _compare_all(records: list[Record], wanted: Wanted, predict: Callable[[dict[
 
 def _predict(job: dict[str, Any]) -> Answer:
     """The answer to a record's job. A fault of the program counts as unanswered, with its place, and the other records go on."""
-    from everybyte.conductor import estimate
+    from everybyte.estimator import estimate
 
     try:
         return estimate(job)

@@ -8,7 +8,7 @@ from typing import Any
 from everybyte.basics.errors import Unsupported
 from everybyte.job import Job
 from everybyte.layers.network import Network
-from everybyte.rules.account import Account, Device
+from everybyte.rules.accounting.account import Account, Device
 
 TRAIN: dict[str, str] = {
     "pytorch": "pytorch", "accelerate": "pytorch", "transformers": "transformers", "trl": "transformers", "axolotl": "transformers",
@@ -55,7 +55,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     """Lets the engine of a job account for it. Raises Unsupported for one that is not answered yet."""
     section, folder = folder_of(job)
     if job.train is not None and folder not in PREFERENCE and (job.train.extra or {}).get("rlhf_type"):
-        from everybyte.rules.preference_from_job import refuse_preference  # most jobs do not need it
+        from everybyte.rules.from_job.preference import refuse_preference  # most jobs do not need it
 
         refuse_preference(job.train, job.train.framework or "pytorch")
     engine: Any = import_module(f"everybyte.engines.{folder}.{section}")

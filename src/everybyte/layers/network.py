@@ -9,13 +9,13 @@ import msgspec
 
 from everybyte.basics.dtypes import BF16, DType
 from everybyte.basics.record import Record
-from everybyte.layers import ops
-from everybyte.layers.linear import linear
-from everybyte.layers.norm import layer_norm
-from everybyte.layers.replay import Recompute, Tally, letters, tally
-from everybyte.layers.setup import Packed, Setup
-from everybyte.layers.size import QUERIES, TOKENS, Dim, Dims
-from everybyte.layers.tape import Cache, Parameter, Tape, Value
+from everybyte.layers.common.linear import linear
+from everybyte.layers.common.norm import layer_norm
+from everybyte.layers.recording import ops
+from everybyte.layers.recording.replay import Recompute, Tally, letters, tally
+from everybyte.layers.recording.setup import Packed, Setup
+from everybyte.layers.recording.size import QUERIES, TOKENS, Dim, Dims
+from everybyte.layers.recording.tape import Cache, Parameter, Tape, Value
 
 
 class Layer(Protocol):

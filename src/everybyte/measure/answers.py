@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from everybyte.basics.errors import BadInput
-from everybyte.conductor import estimate
+from everybyte.estimator import estimate
 from everybyte.job import load
 from everybyte.ledger.answer import SCHEMA, Answer
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from everybyte.basics.errors import Unsupported
 from everybyte.catalog.ranges import kinds
-from everybyte.conductor import estimate
 from everybyte.engines.registry import folder_of, runs_on_several
+from everybyte.estimator import estimate
 from everybyte.job import read_job
 from everybyte.measure.accuracy import Comparison, Wanted, compare
 from everybyte.measure.truth import load_records

@@ -8,9 +8,9 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from everybyte.layers.network import Network, declare, hidden_dims
-from everybyte.layers.setup import Kernels, Setup
-from everybyte.layers.size import TOKENS, Dims
-from everybyte.layers.tape import Parameter
+from everybyte.layers.recording.setup import Kernels, Setup
+from everybyte.layers.recording.size import TOKENS, Dims
+from everybyte.layers.recording.tape import Parameter
 
 
 class Part(NamedTuple):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from everybyte.layers.block import FinalNorm
-from everybyte.layers.loss import Head
+from everybyte.layers.blocks.transformer import FinalNorm
+from everybyte.layers.common.norm import Norm
+from everybyte.layers.heads.loss import Head
 from everybyte.layers.network import Embedding, Network, Run
-from everybyte.layers.norm import Norm
-from everybyte.layers.size import Dims
+from everybyte.layers.recording.size import Dims
 from everybyte.models.config import Config
 from everybyte.models.patterns import runs_of
 

@@ -6,24 +6,24 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from everybyte.basics.errors import BadInput
-from everybyte.layers.attention import Attention
-from everybyte.layers.block import Block, FinalNorm
-from everybyte.layers.encoder import Chain
-from everybyte.layers.experts import Experts, Gate
-from everybyte.layers.loss import Head
-from everybyte.layers.mamba2 import Mamba2
-from everybyte.layers.mixer_block import MixerBlock
-from everybyte.layers.mla import MLA
-from everybyte.layers.mlp import GatedMLP, PlainMLP
-from everybyte.layers.moe import MoE
-from everybyte.layers.mtp import NextToken
+from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.mla import MLA
+from everybyte.layers.blocks.encoder import Chain
+from everybyte.layers.blocks.mixer import MixerBlock
+from everybyte.layers.blocks.mtp import NextToken
+from everybyte.layers.blocks.transformer import Block, FinalNorm
+from everybyte.layers.common.mlp import GatedMLP, PlainMLP
+from everybyte.layers.common.norm import Norm
+from everybyte.layers.experts.moe import MoE
+from everybyte.layers.experts.routed import Experts, Gate
+from everybyte.layers.experts.router import Router
+from everybyte.layers.heads.loss import Head
 from everybyte.layers.network import Embedding, Network, Run
-from everybyte.layers.norm import Norm
-from everybyte.layers.router import Router
-from everybyte.models import bert
+from everybyte.layers.recurrent.mamba2 import Mamba2
 from everybyte.models.config import Config
-from everybyte.models.deepseek import CORRECTION
+from everybyte.models.encoders import bert
 from everybyte.models.fields import Fields
+from everybyte.models.moe.deepseek import CORRECTION
 from everybyte.models.patterns import runs_of
 
 KEYS = (
@@ -59,7 +59,7 @@ def network_of_shape(values: object, path: str = "model.shape") -> Network:
     """The network of a shape. Raises BadInput with the key's path for an unknown key, a missing or impossible size."""
     family = Fields(values, path, values if isinstance(values, Mapping) else ()).word("family", FAMILIES)
     if family == "cnn":
-        from everybyte.models.cnn import network_of_stages
+        from everybyte.models.encoders.cnn import network_of_stages
 
         return network_of_stages(values, path)
     return _Shape(values, path, family).network()

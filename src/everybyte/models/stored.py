@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from everybyte.layers.setup import Packed
+from everybyte.layers.recording.setup import Packed
 
 BITSANDBYTES = {4: "nf4", 8: "int8"}
 PLAIN_ROUTERS = (".gate", ".router")

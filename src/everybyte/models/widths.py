@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from everybyte.basics.record import Record
-from everybyte.layers.compressed_attention import CompressedIndexer
-from everybyte.layers.delta_net import GatedDeltaNet
-from everybyte.layers.experts import Experts
-from everybyte.layers.indexer import BlockIndexer, Indexer
-from everybyte.layers.kda import KimiDeltaAttention
-from everybyte.layers.mamba2 import Mamba2
+from everybyte.layers.attention.compressed import CompressedIndexer
+from everybyte.layers.attention.indexer import BlockIndexer, Indexer
+from everybyte.layers.experts.routed import Experts
 from everybyte.layers.network import Network
+from everybyte.layers.recurrent.delta_net import GatedDeltaNet
+from everybyte.layers.recurrent.kda import KimiDeltaAttention
+from everybyte.layers.recurrent.mamba2 import Mamba2
 
 APART = (Indexer, BlockIndexer, CompressedIndexer, Mamba2, GatedDeltaNet, KimiDeltaAttention)
 """Layers whose heads are no attention heads: whether and how they are split is the engine's own rule."""

@@ -122,7 +122,7 @@ def fit(job: Job, key: str, estimate: Callable[[Job], Answer] | None = None) -> 
 
 
 def _estimator() -> tuple[Callable[[Job], Answer], Callable[[Job], bool]]:
-    from everybyte.conductor import estimate, runs_over
+    from everybyte.estimator import estimate, runs_over
 
     return estimate, runs_over
 

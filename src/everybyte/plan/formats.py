@@ -65,7 +65,7 @@ def fit_format(job: Job, estimate: Callable[[Job], Answer] | None = None) -> For
 
 
 def _estimator() -> Callable[[Job], Answer]:
-    from everybyte.conductor import estimate
+    from everybyte.estimator import estimate
 
     return estimate
 

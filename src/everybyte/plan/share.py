@@ -50,7 +50,7 @@ def feasible(job: Job, estimate: Callable[[Job], Answer] | None = None) -> Share
     if job.hardware is None or job.hardware.gpu is None:
         raise BadInput("hardware.gpu", "is needed to say what fits; name a GPU")
     if estimate is None:
-        from everybyte.conductor import estimate as answer_to
+        from everybyte.estimator import estimate as answer_to
 
         estimate = answer_to
     trials = _Trials(job, estimate)

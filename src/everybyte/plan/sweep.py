@@ -9,8 +9,8 @@ import msgspec
 from everybyte.basics.errors import BadInput
 from everybyte.job import Job
 from everybyte.ledger.answer import Answer
+from everybyte.ledger.by_category import by_category
 from everybyte.ledger.entry import Category
-from everybyte.ledger.held import held
 from everybyte.plan.fit import fit, why_not, works
 from everybyte.plan.keys import GPUS, gpu_step, resolve_key, value_of, with_value
 
@@ -99,7 +99,7 @@ class _Remembered:
 
 
 def _estimator() -> Callable[[Job], Answer]:
-    from everybyte.conductor import estimate
+    from everybyte.estimator import estimate
 
     return estimate
 
@@ -127,5 +127,5 @@ def _point(job: Job, path: str, value: int, estimate: Callable[[Job], Answer]) -
         return Point(value=value, refused=str(refused))
     worst = answer.worst
     needed = answer.hardware.capacity - answer.headroom if answer.hardware and answer.headroom is not None else None
-    parts = held(worst, needed)
+    parts = by_category(worst, needed)
     return Point(value=value, fits=works(answer, path, value), needed=sum(parts.values()), parts=parts, why=why_not(answer))

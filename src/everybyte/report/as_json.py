@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from everybyte import __version__
 from everybyte.basics.errors import BadInput
 from everybyte.basics.origin import Setting
+from everybyte.basics.version import __version__
 from everybyte.ledger.answer import SCHEMA, Answer, RankAnswer
 from everybyte.ledger.entry import Entry
 

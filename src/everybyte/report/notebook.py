@@ -7,7 +7,7 @@ from typing import Any
 
 from everybyte.basics.errors import MissingExtra
 from everybyte.ledger.answer import Answer, RankAnswer
-from everybyte.ledger.held import held
+from everybyte.ledger.by_category import by_category
 from everybyte.ledger.ledger import Ledger
 from everybyte.report.charts import Spec, card, phases, together
 from everybyte.report.charts.phases import phases_of
@@ -60,6 +60,6 @@ def _drawn(pictures: Sequence[Spec]) -> Html | None:
 
 
 def _parts(rank: RankAnswer, needed: int | None) -> Html:
-    parts = held(rank, needed)
+    parts = by_category(rank, needed)
     rows: list[list[object]] = [[category_label(category), short_size(parts[category], digits=2)] for category in in_stack_order(parts)]
     return table([f"At the peak, in {spoken(rank.peak_phase)}", "Size"], rows)

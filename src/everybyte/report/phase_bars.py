@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.text import Text
 
 from everybyte.ledger.answer import RankAnswer
+from everybyte.ledger.by_category import living
 from everybyte.ledger.entry import Phase
-from everybyte.ledger.held import living
 from everybyte.report.bar import FULL, glyph
 from everybyte.report.columns import wrap
 from everybyte.report.palette import STACK

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from everybyte.ledger.answer import Answer, RankAnswer
+from everybyte.ledger.by_category import widest
 from everybyte.ledger.entry import CATEGORIES, OUTSIDE_ALLOCATOR, Category, Entry
-from everybyte.ledger.held import widest
 from everybyte.report.words import amount, short_size
 
 

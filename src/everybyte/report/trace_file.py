@@ -8,10 +8,10 @@ from pathlib import Path
 from everybyte.allocator.settings import AllocatorSettings
 from everybyte.basics.errors import BadInput
 from everybyte.ledger.answer import Answer
-from everybyte.trace.asked import Traced
-from everybyte.trace.export import as_json
-from everybyte.trace.snapshot import snapshot
-from everybyte.trace.timeline import Timeline
+from everybyte.trace.recording.timeline import Timeline
+from everybyte.trace.request import Traced
+from everybyte.trace.results.export import as_json
+from everybyte.trace.results.snapshot import snapshot
 
 Writer = Callable[[Traced, Answer, AllocatorSettings], bytes]
 

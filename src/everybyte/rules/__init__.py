@@ -1,1 +1,1 @@
-"""How things are laid out in memory: number formats, optimizer states, packed weights, the course of a step, what the device adds."""
+"""How things are laid out in memory, in wings; each wing says what it holds, and the import contracts in pyproject.toml say which may use which."""

@@ -18,7 +18,7 @@ class _CalledModule(ModuleType):
 
     def __call__(self, target: Any, **options: Any) -> Answer:
         """What `trace.ask.trace` does."""
-        from everybyte.trace.ask import trace
+        from everybyte.trace.api import trace
 
         return trace(target, **options)
 

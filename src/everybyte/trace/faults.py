@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import traceback
 
-from everybyte.trace.asked import Failed
 from everybyte.trace.birth import is_of_program
+from everybyte.trace.request import Failed
 
 NO_FAKE = "an operation has no fake version"
 REGISTER = "register one with torch.library.register_fake, or trace without it"

@@ -16,16 +16,16 @@ from typing import Any
 import torch
 
 from everybyte.basics.errors import BadInput, did_you_mean
-from everybyte.trace.asked import Asked
-from everybyte.trace.clock import Clock, EnoughSteps
-from everybyte.trace.libraries import IMAGES, TARGET, is_library, model_named
 from everybyte.trace.module_step import random_input, step_of_module
+from everybyte.trace.patching.libraries import IMAGES, TARGET, is_library, model_named
+from everybyte.trace.recording.clock import Clock, EnoughSteps, run_steps
+from everybyte.trace.request import TraceRequest
 
 Step = Callable[[], Any]
 Run = Callable[[Clock], None]
 
 
-def program_of(asked: Asked) -> Run:
+def program_of(asked: TraceRequest) -> Run:
     """What runs `module:function`, `file.py:function`, a library's model, the script `file.py`, or a job. Raises BadInput where there is none."""
     if asked.job is not None:
         from everybyte.trace.jobs.program import run_of  # most targets need neither the estimate nor transformers
@@ -41,14 +41,6 @@ def program_of(asked: Asked) -> Run:
     if not path.is_file():
         raise BadInput(TARGET, f"there is no file {asked.target!r}")
     return lambda clock: _run_script(path, asked.arguments, clock)
-
-
-def run_steps(step: Step, clock: Clock) -> None:
-    """Runs a step as often as the clock wants."""
-    for _ in range(clock.steps):
-        clock.begin()
-        step()
-    clock.finish()
 
 
 def _run_script(path: Path, arguments: tuple[str, ...], clock: Clock) -> None:
@@ -92,7 +84,7 @@ def _found(module: ModuleType, name: str) -> Callable[[], Any]:
     return function
 
 
-def _step_of(build: Callable[[], Any], asked: Asked, usual: str) -> Step:
+def _step_of(build: Callable[[], Any], asked: TraceRequest, usual: str) -> Step:
     """What is built: a step; (module, inputs); or a module, whose inputs were named beside the target, such as `usual`."""
     built = build()
     if isinstance(built, tuple) and len(built) == 2 and isinstance(built[0], torch.nn.Module):

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from everybyte.basics.errors import EverybyteError
-from everybyte.trace.asked import Asked, Failed, Progress, Traced
+from everybyte.trace.request import Failed, Progress, Traced, TraceRequest
 
 Told = Callable[[Progress], None]
 LAST_WORDS = 2000
@@ -31,7 +31,7 @@ class TraceFailed(EverybyteError):
         super().__init__("".join(part for part in parts if part))
 
 
-def run(asked: Asked, told: Told | None = None, timeout: float | None = None) -> Traced:
+def run(asked: TraceRequest, told: Told | None = None, timeout: float | None = None) -> Traced:
     """Runs a trace in a process of its own; `told` hears of its progress. Raises TraceFailed for a fault of the program, EverybyteError if the process dies."""
     with tempfile.TemporaryDirectory(prefix="everybyte-trace-") as folder:
         result = Path(folder) / "result"
@@ -51,13 +51,13 @@ def run(asked: Asked, told: Told | None = None, timeout: float | None = None) ->
             listener.join()  # the pipe has ended with the process
 
 
-def run_ranks(asked: Asked, ranks: Sequence[int], told: Told | None = None, timeout: float | None = None) -> tuple[tuple[Asked, Traced], ...]:
+def run_ranks(asked: TraceRequest, ranks: Sequence[int], told: Told | None = None, timeout: float | None = None) -> tuple[tuple[TraceRequest, Traced], ...]:
     """Runs a trace for each of the ranks, one after another: each wants a core for itself, and memory."""
     wanted = [msgspec.structs.replace(asked, rank=rank) for rank in ranks]
     return tuple((one, run(one, told, timeout)) for one in wanted)
 
 
-def _result(process: subprocess.Popen[bytes], result: Path, asked: Asked, timeout: float | None) -> Traced:
+def _result(process: subprocess.Popen[bytes], result: Path, asked: TraceRequest, timeout: float | None) -> Traced:
     try:
         _, words = process.communicate(msgspec.json.encode(asked), timeout=timeout)
     except subprocess.TimeoutExpired:

@@ -15,9 +15,9 @@ import msgspec
 
 from everybyte.basics.errors import EverybyteError
 from everybyte.basics.tracing import TRACING
-from everybyte.rules.communicators import Communicator
-from everybyte.trace.asked import Asked, BirthRow, Failed, Traced
-from everybyte.trace.clock import Clock, EnoughSteps
+from everybyte.rules.communication.communicators import Communicator
+from everybyte.trace.recording.clock import Clock, EnoughSteps
+from everybyte.trace.request import BirthRow, Failed, Traced, TraceRequest
 
 
 def main() -> int:
@@ -25,7 +25,7 @@ def main() -> int:
     os.environ[TRACING] = "1"
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded
     result, ear_fd = sys.argv[1:]  # a script gets arguments of its own
-    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Asked)
+    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=TraceRequest)
     found: Traced | Failed
     with contextlib.redirect_stdout(sys.stderr), os.fdopen(int(ear_fd), "wb", buffering=0) as ear:
         try:
@@ -36,10 +36,10 @@ def main() -> int:
     return 0
 
 
-def trace(asked: Asked, ear: BinaryIO | None = None) -> Traced | Failed:
+def trace(asked: TraceRequest, ear: BinaryIO | None = None) -> Traced | Failed:
     """Runs the target under fake tensors. Raises EverybyteError where it cannot even start; Failed is a fault of the program."""
     if asked.device == "cuda":
-        from everybyte.trace.launch import gpus_of_node
+        from everybyte.trace.device.launch import gpus_of_node
         from everybyte.trace.shim import load
 
         load(gpus_of_node(asked.world))
@@ -56,15 +56,15 @@ def trace(asked: Asked, ear: BinaryIO | None = None) -> Traced | Failed:
         return faults.told(fault)
 
 
-def _run(asked: Asked, run: Callable[[Clock], None], ear: BinaryIO | None) -> Traced:
+def _run(asked: TraceRequest, run: Callable[[Clock], None], ear: BinaryIO | None) -> Traced:
     import torch
 
-    from everybyte.trace.branches import real_branches
-    from everybyte.trace.device import DevicelessMode, current_stream_id
-    from everybyte.trace.hidden import Hidden
-    from everybyte.trace.record import Recorder
-    from everybyte.trace.surroundings import Surroundings
-    from everybyte.trace.watch import Watch
+    from everybyte.trace.device.cuda import DevicelessMode, current_stream_id
+    from everybyte.trace.device.hidden import Hidden
+    from everybyte.trace.patching.branches import real_branches
+    from everybyte.trace.patching.surroundings import Surroundings
+    from everybyte.trace.recording.record import Recorder
+    from everybyte.trace.recording.watch import Watch
 
     surroundings = Surroundings()
     started = time.monotonic()
@@ -88,17 +88,17 @@ def _run(asked: Asked, run: Callable[[Clock], None], ear: BinaryIO | None) -> Tr
 
 
 @contextlib.contextmanager
-def _ranks(asked: Asked, recorder: Any) -> Iterator[Callable[[], tuple[Communicator, ...]]]:
+def _ranks(asked: TraceRequest, recorder: Any) -> Iterator[Callable[[], tuple[Communicator, ...]]]:
     """While entered, the program is one rank of many; afterwards, which communicators it has used."""
     if asked.world == 1:
         yield lambda: ()
         return
-    from everybyte.trace.device import watched_streams
-    from everybyte.trace.distributed import Groups, process_groups
-    from everybyte.trace.gathered import buffers_of_wrappers
-    from everybyte.trace.limiter import limited_frees
-    from everybyte.trace.neighbours import Neighbours
-    from everybyte.trace.parallel import parallel_wrappers
+    from everybyte.trace.device.cuda import watched_streams
+    from everybyte.trace.ranks.distributed import Groups, process_groups
+    from everybyte.trace.ranks.fsdp_limiter import limited_frees
+    from everybyte.trace.ranks.gathered import buffers_of_wrappers
+    from everybyte.trace.ranks.neighbours import Neighbours
+    from everybyte.trace.ranks.parallel import parallel_wrappers
 
     groups, neighbours = Groups(asked.rank, asked.world), Neighbours(asked)
     wrappers = parallel_wrappers(told=neighbours.told, asks=neighbours.asks)
@@ -109,19 +109,18 @@ def _ranks(asked: Asked, recorder: Any) -> Iterator[Callable[[], tuple[Communica
         yield groups.communicators
 
 
-def _install(asked: Asked, recorder: Any) -> None:
+def _install(asked: TraceRequest, recorder: Any) -> None:
     if asked.device != "cuda":
         return
-    from everybyte.trace import attention
-    from everybyte.trace.device import Memory, install
-    from everybyte.trace.launch import gpus_of_node
+    from everybyte.trace.device.cuda import Memory, attention, install
+    from everybyte.trace.device.launch import gpus_of_node
 
     gpu = _gpu(asked)
     install(gpu, gpus_of_node(asked.world), Memory(lambda: recorder.current, lambda: recorder.peak, recorder.forget_peak))
     attention.install(gpu.compute_capability)
 
 
-def _gpu(asked: Asked) -> Any:
+def _gpu(asked: TraceRequest) -> Any:
     from everybyte.catalog.gpus import find_gpu
 
     return find_gpu(asked.gpu, "--gpu")

@@ -23,9 +23,9 @@ from everybyte.layers.network import Network
 from everybyte.models.count import parameter_count
 from everybyte.models.source import network_of
 from everybyte.report.words import count
+from everybyte.web.bodies import read
 from everybyte.web.forms import DroppedFile, ReadAnswer, ReadAsked
-from everybyte.web.tasks import read
-from everybyte.web.work import MoreNeeded
+from everybyte.web.replies import MoreNeeded
 
 CONFIG = "config.json"
 JOB_ENDINGS = (".yaml", ".yml", ".toml")

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from everybyte.web.work import Reply, error_reply
+from everybyte.web.replies import Reply
+from everybyte.web.work import error_reply
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

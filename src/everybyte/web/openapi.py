@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from everybyte import __version__
+from everybyte.basics.version import __version__
 from everybyte.job import Job
 from everybyte.job.shorthand import HEAD_KEY, LISTS
 from everybyte.web import forms

@@ -8,7 +8,8 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
 from everybyte.web import work
-from everybyte.web.work import Reply, error_reply
+from everybyte.web.replies import Reply
+from everybyte.web.work import error_reply
 
 BUSY = "the server is busy; try again in a second"
 ENDS = "the server is shutting down"

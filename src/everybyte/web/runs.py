@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from everybyte.basics.errors import BadInput, EverybyteError
-from everybyte.conductor import estimate
+from everybyte.estimator import estimate
 from everybyte.job import Job, read_job
 from everybyte.ledger.answer import Answer
 from everybyte.measure.accuracy import Comparison, Record, Summary, Wanted, compare, summarise, summary_of
-from everybyte.measure.alike import runs_like
+from everybyte.measure.same_kind import runs_like
 from everybyte.measure.truth import load_records
 from everybyte.report.as_json import truth_object
 

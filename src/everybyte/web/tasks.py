@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from everybyte.basics.errors import BadInput
 from everybyte.job import Job, job_to_text, read_job
-from everybyte.job.fault import find_fault
-from everybyte.job.json_text import load as load_json
 from everybyte.job.plain import join
 from everybyte.ledger.answer import Answer
 from everybyte.report import as_json
 from everybyte.report.find import find_entries, find_rank, find_setting
 from everybyte.report.tex import tex, tex_numbers
+from everybyte.web.bodies import mapping, read
 from everybyte.web.forms import PICTURES, ChartsAsked, CompareAsked, ExplainAsked, FitAsked, JobAsked, MeasuredAnswer, MeasuredAsked, ReportAsked, Spec
-from everybyte.web.work import HTML, Reply
-
-Form = TypeVar("Form", bound=msgspec.Struct)
-BODY = "request"
-"""What messages call the body of a request."""
+from everybyte.web.replies import HTML, Reply
 
 
 def estimate(body: bytes) -> bytes:
     """What `everybyte estimate --json` prints for the job."""
-    return _line(as_json.answer_object(_answer(read_job(_mapping(body)))))
+    return _line(as_json.answer_object(_answer(read_job(mapping(body)))))
 
 
 def explain(body: bytes) -> bytes:
@@ -140,34 +135,8 @@ TASKS: dict[str, Callable[[bytes], bytes | Reply]] = {
 }  # fmt: skip
 
 
-def read(body: bytes, form: type[Form]) -> Form:
-    """The body of a request as a form. Raises BadInput with the key path."""
-    raw = _mapping(body)
-    try:
-        return msgspec.convert(raw, form)
-    except msgspec.ValidationError as error:
-        raise find_fault(raw, form) or _misfit(error) from None
-
-
-def _misfit(error: msgspec.ValidationError) -> BadInput:
-    """A fault that only msgspec names: `Expected `array` of length >= 1 - at `$.files``."""
-    says, _, place = str(error).partition(" - at `$")
-    return BadInput(place.strip(".`") or BODY, says)
-
-
-def _mapping(body: bytes) -> dict[str, Any]:
-    try:
-        text = body.decode()
-    except UnicodeDecodeError as error:
-        raise BadInput(BODY, f"is not UTF-8 text: byte {error.start} is {body[error.start]:#04x}") from None
-    raw = load_json(text, BODY)
-    if not isinstance(raw, dict):
-        raise BadInput(BODY, "is not a JSON object {...}")
-    return raw
-
-
 def _answer(job: Job) -> Answer:
-    from everybyte.conductor import estimate as answer
+    from everybyte.estimator import estimate as answer
 
     return answer(job)
 

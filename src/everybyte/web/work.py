@@ -14,38 +14,22 @@ import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from everybyte.basics.errors import BadInput, EverybyteError
 from everybyte.web.forms import ErrorAnswer, Fault
+from everybyte.web.replies import MoreNeeded, Reply
 
-JSON, HTML = "application/json", "text/html; charset=utf-8"
 OBJECTS_BETWEEN_COLLECTIONS = 50_000
 """Python looks for garbage every 700 objects; an answer makes thousands of them, and few in cycles."""
 MOST_MEMORY_BYTES = 4 * 2**30
 FIRST_JOB = b'{"model": "Qwen/Qwen2.5-0.5B", "hardware": {"gpu": "l4"}, "train": {"micro_batch": 1, "seq_len": 64}}'
 
 
-class Reply(NamedTuple):
-    """Status, body and media type of an answer."""
-
-    status: int
-    body: bytes
-    media: str = JSON
-
-
 class TimeIsUp(BaseException):
     """Raised in the midst of an answer when its time is up. No Exception, so that nothing takes it for a fault of its own."""
-
-
-class MoreNeeded(BadInput):
-    """The slice of a file ends inside its header: `needs` first bytes of it are needed."""
-
-    def __init__(self, path: str, message: str, needs: int) -> None:
-        super().__init__(path, message)
-        self.needs = needs
 
 
 def start(end: Connection, time_limit_s: float) -> None:

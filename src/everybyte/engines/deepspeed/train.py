@@ -5,16 +5,16 @@ from __future__ import annotations
 from everybyte.basics.errors import Unsupported
 from everybyte.job import Job, Train
 from everybyte.layers.network import Network
-from everybyte.rules.account import Account, Device
-from everybyte.rules.choices import Choices
-from everybyte.rules.from_job import Defaults, recipe_of
-from everybyte.rules.sharding_from_job import over_several
-from everybyte.rules.spread import rank_of
-from everybyte.rules.training import training
-from everybyte.rules.zero_from_job import STAGES
+from everybyte.rules.accounting.account import Account, Device
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.from_job.parallel_plan import rank_of
+from everybyte.rules.from_job.recipe import Defaults, recipe_of
+from everybyte.rules.from_job.sharding import over_several
+from everybyte.rules.from_job.zero import STAGES
+from everybyte.rules.step.training import training
 
 
-def loss(train: Train, choices: Choices) -> str:
+def loss(train: Train, choices: ResolvedSettings) -> str:
     """A training loop keeps the model's output, with its logits, until backward has run."""
     if train.loss is not None and train.loss.kind == "fused-linear":
         return "fused-linear"
@@ -29,7 +29,7 @@ DEFAULTS = Defaults("DeepSpeed", precision="bf16-master", impl="fused", loss=los
 def account(job: Job, network: Network, device: Device) -> Account:
     """The account of an engine's step. Ranks are alike."""
     assert job.train is not None
-    choices = Choices()
+    choices = ResolvedSettings()
     if job.train.sharding not in STAGES:
         raise Unsupported(
             "train.sharding", f"{job.train.sharding or 'none'!r} (ZeRO stage 0) is not supported for DeepSpeed yet; supported: {', '.join(STAGES)}"

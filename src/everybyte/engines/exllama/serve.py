@@ -19,21 +19,21 @@ from everybyte.basics.record import Record
 from everybyte.basics.units import ceil_div, round_up
 from everybyte.job import Job, Serve
 from everybyte.layers.network import Network
-from everybyte.layers.setup import Kernels, Packed, Setup
-from everybyte.layers.size import elements
-from everybyte.layers.tape import Cache
+from everybyte.layers.recording.setup import Kernels, Packed, Setup
+from everybyte.layers.recording.size import elements
+from everybyte.layers.recording.tape import Cache
 from everybyte.ledger.build import Line, plain
 from everybyte.models.widths import widths_of
-from everybyte.rules.account import Account, Device, Rank
-from everybyte.rules.cache import Format
-from everybyte.rules.choices import Choices
-from everybyte.rules.holding import Holding, Phases
-from everybyte.rules.overhead import workspace_line
-from everybyte.rules.paged import layer_caches, prices
-from everybyte.rules.pooled import prompt_line
-from everybyte.rules.serve_settings import Extra, known_of, mesh_of
-from everybyte.rules.static import weight_lines
-from everybyte.rules.tensor_parallel import Cut
+from everybyte.rules.accounting.account import Account, Device, Rank
+from everybyte.rules.accounting.overhead import workspace_line
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.serving.kv_pool_server import prompt_line
+from everybyte.rules.serving.pages import layer_caches, prices
+from everybyte.rules.serving.server_phases import Phases, ServerPhases
+from everybyte.rules.serving.settings import Extra, known_of, mesh_of
+from everybyte.rules.serving.tensor_parallel import Cut
+from everybyte.rules.step.cache import Format
+from everybyte.rules.step.persistent_state import weight_lines
 
 NAME = "ExLlama"
 PAGE = 256
@@ -66,7 +66,7 @@ class Bits(Record, frozen=True):
 def account(job: Job, network: Network, device: Device) -> Account:
     """The account of one process."""
     assert job.serve is not None
-    serve, choices, known = job.serve, Choices(), known_of(job)
+    serve, choices, known = job.serve, ResolvedSettings(), known_of(job)
     extra = Extra(serve)
     if (mesh_of(job).tp or 1) > 1:
         raise Unsupported("serve.mesh", "ExLlama over several GPUs is not supported yet; supported: one GPU")
@@ -86,10 +86,10 @@ def account(job: Job, network: Network, device: Device) -> Account:
     }  # fmt: skip
     choices.assume("the embedding stays in host memory; all other layers have the same bits per weight")
     extra.tell(choices, NAME)
-    return Account((Rank(Holding(phases), host=host),), choices, figures=figures)
+    return Account((Rank(ServerPhases(phases), host=host),), choices, figures=figures)
 
 
-def _cache_bits(serve: Serve, choices: Choices) -> Bits:
+def _cache_bits(serve: Serve, choices: ResolvedSettings) -> Bits:
     given = serve.kv_dtype
     words = (choices.pick("serve.kv_dtype.k", given.k if given else None, "fp16", default_of(NAME)), (given.v or given.k) if given else "fp16")
     return Bits(*(_width(word or "fp16") for word in words))
@@ -105,7 +105,7 @@ def _width(word: str) -> int:
     raise BadInput("serve.kv_dtype", f"{word!r} is no cache format of ExLlama; it has fp16 and q2 to q8")
 
 
-def _weights(serve: Serve, network: Network, extra: Extra, choices: Choices) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
+def _weights(serve: Serve, network: Network, extra: Extra, choices: ResolvedSettings) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
     """(rows on the device, rows in host memory)."""
     asked = serve.weights
     word = asked.format if asked is not None and asked.format else "fp16"

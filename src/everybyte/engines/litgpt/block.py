@@ -7,12 +7,12 @@ from everybyte.basics.record import Record
 from everybyte.catalog.releases import Release
 from everybyte.engines.litgpt.linear import joined, linear
 from everybyte.engines.litgpt.sizes import Sizes
-from everybyte.layers import ops
-from everybyte.layers.mlp import activate
-from everybyte.layers.norm import layer_norm
-from everybyte.layers.sdp import SCORES, Heads, attend
-from everybyte.layers.size import QUERIES, Dim, Size
-from everybyte.layers.tape import Made, Tape, Value
+from everybyte.layers.attention.kernels import SCORES, Heads, attend
+from everybyte.layers.common.mlp import activate
+from everybyte.layers.common.norm import layer_norm
+from everybyte.layers.recording import ops
+from everybyte.layers.recording.size import QUERIES, Dim, Size
+from everybyte.layers.recording.tape import Made, Tape, Value
 
 
 class LitNorm(Record, frozen=True):

@@ -9,9 +9,9 @@ from everybyte.basics.dtypes import FP32
 from everybyte.basics.record import Record
 from everybyte.engines.litgpt.block import LitNorm
 from everybyte.engines.litgpt.linear import LORA, SCALED, base, copies, product, reduced, reopened
-from everybyte.layers import ops
-from everybyte.layers.size import SHIFTED_TOKENS, TOKENS, Axis, Dim, Size, piece_of, pieces_before_last
-from everybyte.layers.tape import Made, Tape, Value
+from everybyte.layers.recording import ops
+from everybyte.layers.recording.size import SHIFTED_TOKENS, TOKENS, Axis, Dim, Size, piece_of, pieces_before_last
+from everybyte.layers.recording.tape import Made, Tape, Value
 
 CHUNK = 128
 """`lm_head_chunk_size` and `chunk_size` of the scripts."""

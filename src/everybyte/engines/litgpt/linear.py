@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from everybyte.basics.dtypes import FP16, INT64
-from everybyte.layers import ops
-from everybyte.layers.setup import Adapter
-from everybyte.layers.size import Dim, Size
-from everybyte.layers.tape import Made, Tape, Value
+from everybyte.layers.recording import ops
+from everybyte.layers.recording.setup import Adapter
+from everybyte.layers.recording.size import Dim, Size
+from everybyte.layers.recording.tape import Made, Tape, Value
 
 LORA, PROMPT, SCALED = "lora", "adapter", "adapter-v2"
 """Kinds of adapters: finetune/lora.py, adapter.py, adapter_v2.py."""

@@ -11,10 +11,10 @@ from everybyte.catalog.releases import Release
 from everybyte.engines.litgpt.block import LitBlock, LitNorm
 from everybyte.engines.litgpt.head import LitLoss, LitOutput
 from everybyte.engines.litgpt.sizes import Sizes, sizes_of
+from everybyte.layers.common.norm import layer_norm
 from everybyte.layers.network import Embedding, Network, Run
-from everybyte.layers.norm import layer_norm
-from everybyte.layers.size import TOKENS, Dim
-from everybyte.layers.tape import Tape, Value
+from everybyte.layers.recording.size import TOKENS, Dim
+from everybyte.layers.recording.tape import Tape, Value
 
 
 class Script(Record, frozen=True):

@@ -12,22 +12,22 @@ from everybyte.engines.litgpt.linear import LORA
 from everybyte.job import Job
 from everybyte.job.words import Sharding
 from everybyte.layers.network import Network
-from everybyte.layers.setup import Setup
+from everybyte.layers.recording.setup import Setup
 from everybyte.ledger.build import Line
-from everybyte.rules.choices import Choices
-from everybyte.rules.ddp import Replicated
-from everybyte.rules.from_job import refuse_offload
-from everybyte.rules.fsdp import FlatShards, RowShards
-from everybyte.rules.mesh import Mesh, mesh_of
-from everybyte.rules.recipe import Recipe
-from everybyte.rules.spread import Spread
-from everybyte.rules.static import Trained
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.from_job.parallel_plan import ParallelPlan
+from everybyte.rules.from_job.recipe import refuse_offload
+from everybyte.rules.parallel.mesh import Mesh, mesh_of
+from everybyte.rules.sharding.ddp import Replicated
+from everybyte.rules.sharding.fsdp import Fsdp1, Fsdp2
+from everybyte.rules.step.persistent_state import Trained
+from everybyte.rules.step.recipe import Recipe
 
 ROOT = ("*transformer.wte*", "*ln_f*", "*lm_head*")
 """Names of what is in no block."""
 
 
-class FabricShards(FlatShards, frozen=True):
+class FabricShards(Fsdp1, frozen=True):
     """FSDP1 as Fabric wraps blocks: frozen weights and adapters of a block lie in one flat parameter, all of which gets a gradient. The optimizer is
     given the trained ones alone."""
 
@@ -46,7 +46,7 @@ class FabricShards(FlatShards, frozen=True):
         return super().trained(network, replace(setup, trainable=self.stepped), gradient, stepped)
 
 
-def spread_of(job: Job, network: Network, recipe: Recipe, release: Release, choices: Choices) -> Spread:
+def spread_of(job: Job, network: Network, recipe: Recipe, release: Release, choices: ResolvedSettings) -> ParallelPlan:
     """How a recipe lies over the GPUs of a job. Raises BadInput or Unsupported with the key's path."""
     train = job.train
     assert train is not None
@@ -61,22 +61,22 @@ def spread_of(job: Job, network: Network, recipe: Recipe, release: Release, choi
     if mesh.gpus == 1:
         if sharding not in ("none", "ddp"):
             raise BadInput("train.sharding", f"is {sharding!r}, but LitGPT's scripts shard on several GPUs alone: say hardware.gpus, or leave it out")
-        return Spread(recipe)
+        return ParallelPlan(recipe)
     if recipe.setup.packed is not None:
         raise BadInput("train.quantization", "LitGPT's scripts refuse quantization on several GPUs: leave it out, or say hardware.gpus: 1")
     if sharding in ("none", "ddp"):
-        return Spread(recipe, Replicated(), mesh.gpus, mesh)
+        return ParallelPlan(recipe, Replicated(), mesh.gpus, mesh)
     if sharding not in ("fsdp1", "fsdp2"):
         raise Unsupported("train.sharding", f"{sharding!r} is not supported for LitGPT; supported: none, ddp, fsdp1 and fsdp2")
     unsharded = recipe.gradients_live == "always"
     if sharding == "fsdp2":
-        return Spread(recipe, RowShards(degree=mesh.shards, unsharded=unsharded), mesh.gpus, mesh)
+        return ParallelPlan(recipe, Fsdp2(degree=mesh.shards, unsharded=unsharded), mesh.gpus, mesh)
     if unsharded:
         choices.assume("a later micro-batch, which finds whole gradients of earlier ones, may be as long as the longest sample")
     return _flat(replace(recipe, graph_outlives=True), mesh, unsharded)
 
 
-def _flat(recipe: Recipe, mesh: Mesh, unsharded: bool) -> Spread:
+def _flat(recipe: Recipe, mesh: Mesh, unsharded: bool) -> ParallelPlan:
     """Fabric's no_backward_sync is FSDP's no_sync (lightning/fabric/strategies/fsdp.py _FSDPBackwardSyncControl): whole gradients are accumulated."""
     setup, adapter = recipe.setup, recipe.setup.adapter
     if adapter is not None and adapter.kind != LORA:
@@ -84,4 +84,4 @@ def _flat(recipe: Recipe, mesh: Mesh, unsharded: bool) -> Spread:
     layout = FabricShards(degree=mesh.shards, unsharded=unsharded, adapters_apart=False, stepped=setup.trainable)
     if adapter is not None:
         setup = replace(setup, trainable=("*",), frozen=() if "head" in adapter.targets else ROOT)
-    return Spread(replace(recipe, setup=setup, gradients_between=True), layout, mesh.gpus, mesh)
+    return ParallelPlan(replace(recipe, setup=setup, gradients_between=True), layout, mesh.gpus, mesh)

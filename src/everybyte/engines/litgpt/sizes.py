@@ -6,10 +6,10 @@ from typing import Any
 
 from everybyte.basics.errors import Unsupported
 from everybyte.basics.record import Record
-from everybyte.layers.attention import Attention
-from everybyte.layers.block import Block, ParallelBlock
-from everybyte.layers.mlp import GatedMLP, PlainMLP
-from everybyte.models.falcon import FalconAttention
+from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.blocks.transformer import Block, ParallelBlock
+from everybyte.layers.common.mlp import GatedMLP, PlainMLP
+from everybyte.models.gpt.falcon import FalconAttention
 
 PATH = "model"
 KERNELS = {"gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh"}

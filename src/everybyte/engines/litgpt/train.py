@@ -14,14 +14,14 @@ from everybyte.engines.litgpt.release import release_of
 from everybyte.engines.litgpt.several import spread_of
 from everybyte.job import InlineModel, Job, Train
 from everybyte.layers.network import Network
-from everybyte.layers.setup import Adapter, Kernels, Packed, Setup
+from everybyte.layers.recording.setup import Adapter, Kernels, Packed, Setup
 from everybyte.ledger.build import Line, plain
-from everybyte.rules.account import Account, Device
-from everybyte.rules.choices import Choices
-from everybyte.rules.from_job import Defaults, batch_of, kernels_of, optimizer_of, packed_of, precision_of, recompute_of
-from everybyte.rules.recipe import Recipe
-from everybyte.rules.spread import rank_of
-from everybyte.rules.training import training
+from everybyte.rules.accounting.account import Account, Device
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.from_job.parallel_plan import rank_of
+from everybyte.rules.from_job.recipe import Defaults, batch_of, kernels_of, optimizer_of, packed_of, precision_of, recompute_of
+from everybyte.rules.step.recipe import Recipe
+from everybyte.rules.step.training import training
 
 ROLES = {
     "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "projection", "gate_proj": "mlp", "up_proj": "mlp", "down_proj": "mlp",
@@ -44,7 +44,7 @@ STABLE_SOURCE = "bitsandbytes StableEmbedding trains its table, the optimizer wa
 def account(job: Job, network: Network, device: Device) -> Account:
     """The account of a script. Raises BadInput or Unsupported with the key's path."""
     assert job.train is not None
-    train, choices = job.train, Choices()
+    train, choices = job.train, ResolvedSettings()
     _refuse(job)
     release = release_of(train.version)
     choices.note("train.version", release.title, "given" if train.version else default_of("everybyte, the latest release it knows"))
@@ -74,7 +74,7 @@ def _refuse(job: Job) -> None:
         raise BadInput(f"train.extra.{unknown}", f"is no setting of LitGPT that is supported; known: {', '.join(EXTRAS)}")
 
 
-def _recipe(train: Train, network: Network, release: Release, choices: Choices) -> Recipe:
+def _recipe(train: Train, network: Network, release: Release, choices: ResolvedSettings) -> Recipe:
     choices.note("train.framework", "litgpt", "given")
     quantized = train.quantization is not None and train.quantization.format is not None
     defaults = Defaults(
@@ -127,7 +127,7 @@ def _extra(train: Train, key: str, default: int) -> int:
     return value
 
 
-def _adapter(train: Train, weights: Any, defaults: Defaults, choices: Choices) -> Adapter | None:
+def _adapter(train: Train, weights: Any, defaults: Defaults, choices: ResolvedSettings) -> Adapter | None:
     given = train.adapter
     if given is None:
         return None
@@ -143,7 +143,7 @@ def _adapter(train: Train, weights: Any, defaults: Defaults, choices: Choices) -
     return Adapter(kind, rank, _roles(train, choices, defaults), weights, float(rate))
 
 
-def _roles(train: Train, choices: Choices, defaults: Defaults) -> tuple[str, ...]:
+def _roles(train: Train, choices: ResolvedSettings, defaults: Defaults) -> tuple[str, ...]:
     """The `lora_...` switches: from the adapter's targets, else from train.extra, else query and value."""
     listed = train.adapter.targets if train.adapter else None
     switches = ("query", "key", "value", "projection", "mlp", "head")
@@ -159,7 +159,7 @@ def _roles(train: Train, choices: Choices, defaults: Defaults) -> tuple[str, ...
     return chosen
 
 
-def _script(job: Job, recipe: Recipe, release: Release, choices: Choices) -> Script:
+def _script(job: Job, recipe: Recipe, release: Release, choices: ResolvedSettings) -> Script:
     train = job.train
     assert train is not None
     adapter = recipe.setup.adapter

@@ -14,14 +14,14 @@ from everybyte.layers.network import Network
 from everybyte.ledger.build import Line, plain
 from everybyte.models.count import declared, parts
 from everybyte.models.source import network_of
-from everybyte.rules.choices import Choices
-from everybyte.rules.gguf_size import gguf_weights
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.quantization.gguf.size import gguf_weights
 
 TOWER_BYTES = 2
 """mmproj files are written in fp16 (convert_hf_to_gguf.py --mmproj)."""
 
 
-def draft_of(job: Job, network: Network, settings: Settings, choices: Choices) -> tuple[Line, ...]:
+def draft_of(job: Job, network: Network, settings: Settings, choices: ResolvedSettings) -> tuple[Line, ...]:
     """Weights, cache and compute buffer of the draft model, on the first GPU: -md, with the context of the model."""
     serve = job.serve
     assert serve is not None
@@ -50,7 +50,7 @@ def draft_of(job: Job, network: Network, settings: Settings, choices: Choices) -
     )
 
 
-def tower_lines(job: Job, network: Network, choices: Choices) -> tuple[Line, ...]:
+def tower_lines(job: Job, network: Network, choices: ResolvedSettings) -> tuple[Line, ...]:
     """The towers of images, where serve.multimodal asks for them."""
     assert job.serve is not None
     if not job.serve.multimodal or not network.towers:

@@ -9,10 +9,10 @@ from everybyte.allocator.ggml import Kind
 from everybyte.catalog.releases import Release
 from everybyte.engines.llamacpp.layers import attention_of, blocks_of, caches_of, knows_windows, parts_of
 from everybyte.engines.llamacpp.release import is_fork
-from everybyte.layers.mla import MLA
-from everybyte.layers.multihead import MultiHead
+from everybyte.layers.attention.mla import MLA
+from everybyte.layers.attention.multihead import MultiHead
 from everybyte.layers.network import Network
-from everybyte.layers.size import elements
+from everybyte.layers.recording.size import elements
 
 STATE_BYTES = 4
 """Recurrent states are fp32 (llama-context.cpp, type_r and type_s)."""

@@ -6,12 +6,12 @@ from functools import lru_cache
 from typing import Any
 
 from everybyte.engines.llamacpp.graph.attention import Shape
-from everybyte.layers.attention import Attention
-from everybyte.layers.gemma4 import Gemma4Attention
-from everybyte.layers.mla import MLA
-from everybyte.layers.multihead import MultiHead
+from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.mla import MLA
+from everybyte.layers.attention.multihead import MultiHead
+from everybyte.layers.blocks.gemma4 import Gemma4Attention
 from everybyte.layers.network import Network, declare, hidden_dims
-from everybyte.layers.tape import Cache
+from everybyte.layers.recording.tape import Cache
 from everybyte.models.count import DECLARE
 
 MIXERS = ("mixer", "attention", "mamba")

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from everybyte.basics.origin import inferred
 from everybyte.job import Job
 from everybyte.layers.network import Network
-from everybyte.rules.account import Device
-from everybyte.rules.choices import Choices
+from everybyte.rules.accounting.account import Device
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 
 GiB = 1 << 30
 CONTEXTS = ((47 * GiB, 262144), (23 * GiB, 32768), (0, 4096))
@@ -17,7 +17,7 @@ BATCH = 512
 """num_batch (api/types.go DefaultOptions)."""
 
 
-def as_llamacpp(job: Job, network: Network, device: Device, choices: Choices) -> Job:
+def as_llamacpp(job: Job, network: Network, device: Device, choices: ResolvedSettings) -> Job:
     """The job that ollama's runner gets."""
     serve = job.serve
     assert serve is not None

@@ -10,7 +10,7 @@ from everybyte.basics.errors import BadInput
 from everybyte.catalog.releases import Release
 from everybyte.engines.llamacpp.settings import Override, overrides_of
 from everybyte.job import Job
-from everybyte.rules.serve_settings import Extra
+from everybyte.rules.serving.settings import Extra
 
 
 class Formats(NamedTuple):

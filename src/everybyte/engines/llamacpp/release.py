@@ -13,7 +13,7 @@ from typing import Any
 from everybyte.basics.errors import Unsupported
 from everybyte.catalog.releases import Number, Release, newest, releases
 from everybyte.job import Serve
-from everybyte.rules.choices import Choices
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 
 LINE, FORK = "llama.cpp", "ik_llama.cpp"
 _BUILD = re.compile(r"b?(\d{3,6})$")
@@ -24,7 +24,7 @@ def is_fork(release: Release) -> bool:
     return release.line == FORK
 
 
-def release_of(serve: Serve, extra: dict[str, Any], choices: Choices) -> Release:
+def release_of(serve: Serve, extra: dict[str, Any], choices: ResolvedSettings) -> Release:
     """The build that a job names; without one the build that is assumed, which is told. Raises Unsupported for an unknown fork."""
     line = extra.get("fork") or LINE
     if line not in (LINE, FORK):
@@ -45,7 +45,7 @@ def _same_days() -> list[tuple[Number, int]]:
     return [(change.since, int(change.value)) for change in releases(LINE).changes if change.name == "fork_of_same_day"]
 
 
-def _of_same_day(build: Number, choices: Choices) -> Number:
+def _of_same_day(build: Number, choices: ResolvedSettings) -> Number:
     """The fork's build of the days of a build of llama.cpp, for a job of the fork that names a number of llama.cpp's."""
     days = _same_days()
     for ((early,), low), ((late,), high) in itertools.pairwise(days):

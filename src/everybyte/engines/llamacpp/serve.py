@@ -18,11 +18,11 @@ from everybyte.engines.llamacpp.weights import Held, formats_of, held_weights, o
 from everybyte.job import Job
 from everybyte.layers.network import Network
 from everybyte.ledger.build import Line
-from everybyte.rules.account import Account, Device, Rank
-from everybyte.rules.choices import Choices
-from everybyte.rules.holding import Holding
-from everybyte.rules.overhead import context_line
-from everybyte.rules.serve_settings import Extra
+from everybyte.rules.accounting.account import Account, Device, Rank
+from everybyte.rules.accounting.overhead import context_line
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.serving.server_phases import ServerPhases
+from everybyte.rules.serving.settings import Extra
 
 LARGEST_GPU = 192 * 10**9
 """More weights than this on one GPU cannot be: tensors are overridden though the job does not say so."""
@@ -33,7 +33,7 @@ WITHOUT_MEMORY = ("ser", "split_mode", "threads", "jinja", "imatrix", "no_mmap",
 def account(job: Job, network: Network, device: Device) -> Account:
     """The account of one server."""
     assert job.serve is not None
-    choices = Choices()
+    choices = ResolvedSettings()
     by_ollama = job.serve.engine == "ollama"
     if by_ollama:
         job = ollama.as_llamacpp(job, network, device, choices)
@@ -57,7 +57,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     return Account(_ranks(parts, beside), choices, figures=_figures(parts))
 
 
-def _fitting(job: Job, network: Network, parts: Parts, free: int, choices: Choices) -> Parts:
+def _fitting(job: Job, network: Network, parts: Parts, free: int, choices: ResolvedSettings) -> Parts:
     """As many layers on GPUs as fit, which ollama finds out for itself (llm/server.go); the output goes first."""
     none, most = 0, parts.split.layers + 1
     best = _parts(job, network, parts.settings, parts.split.keeping(0, parts.settings.release), choices)
@@ -72,7 +72,7 @@ def _fitting(job: Job, network: Network, parts: Parts, free: int, choices: Choic
     return best
 
 
-def _parts(job: Job, network: Network, settings: Settings, split: Split, choices: Choices) -> Parts:
+def _parts(job: Job, network: Network, settings: Settings, split: Split, choices: ResolvedSettings) -> Parts:
     serve, release = job.serve, settings.release
     assert serve is not None
     weights = held_weights(serve, network, split, choices, job.given or {}, own_file(job))
@@ -88,7 +88,7 @@ def _parts(job: Job, network: Network, settings: Settings, split: Split, choices
     return Parts(settings, split, cells, caches, weights, compute, network.vocab)
 
 
-def _pipelined(extra: dict[str, Any], split: Split, weights: Held, choices: Choices) -> bool:
+def _pipelined(extra: dict[str, Any], split: Split, weights: Held, choices: ResolvedSettings) -> bool:
     """Several batches under way at once: layers split over GPUs, all of them there, and no tensor overridden (llama-context.cpp pipeline_parallel)."""
     if split.gpus < 2 or not split.whole or split.overrides or extra.get("split-mode", "layer") != "layer":
         return False
@@ -132,4 +132,4 @@ def _ranks(parts: Parts, beside: tuple[Line, ...]) -> tuple[Rank, ...]:
 
 def _rank(lines: tuple[Line, ...], label: str, *, stage: int = 0, host: tuple[Line, ...] = (), on_host: bool = False) -> Rank:
     loaded = tuple(line for line in lines if line.category == "parameter")
-    return Rank(Holding((("load", loaded), ("prefill", lines))), label, stage=stage, host=host, on_host=on_host)
+    return Rank(ServerPhases((("load", loaded), ("prefill", lines))), label, stage=stage, host=host, on_host=on_host)

@@ -12,8 +12,8 @@ from everybyte.catalog.releases import Release
 from everybyte.engines.llamacpp.release import is_fork
 from everybyte.job import Job, Serve
 from everybyte.layers.network import Network
-from everybyte.rules.choices import Choices
-from everybyte.rules.serve_settings import Extra
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.serving.settings import Extra
 
 NAME = "llama.cpp"
 DEFAULT_CONTEXT, DEFAULT_BATCH, DEFAULT_UBATCH = 4096, 2048, 512
@@ -43,7 +43,7 @@ class Settings(NamedTuple):
     joins_experts: bool
 
 
-def settings_of(job: Job, network: Network, release: Release, extra: Extra, choices: Choices) -> Settings:
+def settings_of(job: Job, network: Network, release: Release, extra: Extra, choices: ResolvedSettings) -> Settings:
     """The settings of a job. Raises BadInput and Unsupported with the key."""
     serve = job.serve
     assert serve is not None
@@ -63,19 +63,19 @@ def settings_of(job: Job, network: Network, release: Release, extra: Extra, choi
     )  # fmt: skip
 
 
-def _slots(serve: Serve, network: Network, release: Release, choices: Choices) -> int:
+def _slots(serve: Serve, network: Network, release: Release, choices: ResolvedSettings) -> int:
     """Slots matter to recurrent states and windows; elsewhere one sequence stands for all."""
     return choices.pick("serve.parallel_slots", serve.parallel_slots or serve.sequences, release.whole("slots"), default_of(NAME))
 
 
-def _unified(serve: Serve, slots: int, release: Release, choices: Choices) -> bool:
+def _unified(serve: Serve, slots: int, release: Release, choices: ResolvedSettings) -> bool:
     """Whether all sequences share one cache: always before streams (b5900), by the job since; a server with default slots shares."""
     if slots == 1 or not release.has("has_streams"):
         return True
     return choices.pick("serve.unified_kv", serve.unified_kv, True, default_of(NAME))
 
 
-def flash_of(serve: Serve, release: Release, choices: Choices) -> bool:
+def flash_of(serve: Serve, release: Release, choices: ResolvedSettings) -> bool:
     """Whether flash attention runs."""
     by_itself = release.has("flash_by_itself")
     word = choices.pick("serve.attention", serve.attention, "flash" if by_itself else "eager", default_of(NAME))
@@ -86,7 +86,7 @@ def flash_of(serve: Serve, release: Release, choices: Choices) -> bool:
     return FLASH[word]
 
 
-def cache_kinds(serve: Serve, flash: bool, choices: Choices) -> tuple[Kind, Kind]:
+def cache_kinds(serve: Serve, flash: bool, choices: ResolvedSettings) -> tuple[Kind, Kind]:
     """Formats of keys and values. Raises BadInput for a packed V without flash attention, which llama.cpp refuses."""
     given = serve.kv_dtype
     words = [choices.pick("serve.kv_dtype.k", given.k if given else None, "fp16", default_of(NAME)), (given.v if given else None) or "fp16"]
@@ -101,7 +101,7 @@ def cache_kinds(serve: Serve, flash: bool, choices: Choices) -> tuple[Kind, Kind
     return kinds[0], kinds[1]
 
 
-def _outputs(serve: Serve, slots: int, release: Release, extra: Extra, choices: Choices) -> int:
+def _outputs(serve: Serve, slots: int, release: Release, extra: Extra, choices: ResolvedSettings) -> int:
     """Rows of logits; 0: one for each token, the library's own default and that of every front end before mid-2026. llama-server of a later build, if the
     job names one, asks for one row a slot and one more for each drafted token."""
     stated = extra.count("n_outputs")

@@ -12,11 +12,11 @@ from everybyte.engines.llamacpp.release import is_fork
 from everybyte.job import Job, Serve
 from everybyte.layers.network import Network
 from everybyte.models.source import checkpoint_of
-from everybyte.rules.choices import Choices
-from everybyte.rules.gguf_size import GgufWeights, gguf_weights, stored_weights
-from everybyte.rules.gguf_tensors import Converter, gguf_tensors, typed_tensors
-from everybyte.rules.gguf_types import MIXTURES, packed_type, quantization
-from everybyte.rules.serve_settings import Extra
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.quantization.gguf.size import GgufWeights, gguf_weights, stored_weights
+from everybyte.rules.quantization.gguf.tensors import Converter, gguf_tensors, typed_tensors
+from everybyte.rules.quantization.gguf.types import MIXTURES, packed_type, quantization
+from everybyte.rules.serving.settings import Extra
 
 UNKNOWN = "q4_k"
 """Format of matrices whose mixture no public rule says, for the graph alone."""
@@ -67,7 +67,7 @@ def formats_of(serve: Serve, network: Network, release: Release, extra: Extra, o
     return Formats(base, names, interleaved, repacked)
 
 
-def held_weights(serve: Serve, network: Network, split: Split, choices: Choices, given: dict[str, Any], own: GgufWeights | None = None) -> Held:
+def held_weights(serve: Serve, network: Network, split: Split, choices: ResolvedSettings, given: dict[str, Any], own: GgufWeights | None = None) -> Held:
     """Where the weights are. A file's tensors count in full; with a mean number of bits each tensor has its share."""
     found = own or _weights(serve, network, choices, given)
     tied = network.tied if own is None else all(t.tensor.name != "output.weight" for t in own.tensors)
@@ -85,7 +85,7 @@ def held_weights(serve: Serve, network: Network, split: Split, choices: Choices,
     return Held(tuple(held), found.file_bytes, sum(held))
 
 
-def _weights(serve: Serve, network: Network, choices: Choices, given: dict[str, Any]) -> GgufWeights:
+def _weights(serve: Serve, network: Network, choices: ResolvedSettings, given: dict[str, Any]) -> GgufWeights:
     """By quantize's rules; a mixture of somebody's own counts by its base format."""
     try:
         return gguf_weights(serve, network, choices, given)

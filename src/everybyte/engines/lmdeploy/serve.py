@@ -16,17 +16,17 @@ from everybyte.catalog.generations import by_word
 from everybyte.catalog.releases import Release
 from everybyte.job import Job
 from everybyte.layers.network import Network, declare
-from everybyte.layers.size import elements
-from everybyte.layers.tape import Cache
+from everybyte.layers.recording.size import elements
+from everybyte.layers.recording.tape import Cache
 from everybyte.ledger.build import Line, plain
 from everybyte.models.count import DECLARE, parts
-from everybyte.rules.account import Account, Device
-from everybyte.rules.cache import Format
-from everybyte.rules.choices import Choices
-from everybyte.rules.pooled import Server, account_of
-from everybyte.rules.serve_settings import Extra, mesh_of, release_of
-from everybyte.rules.serve_weights import setup_of
-from everybyte.rules.tensor_parallel import Cut, refuse_odd
+from everybyte.rules.accounting.account import Account, Device
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.serving.kv_pool_server import Server, account_of
+from everybyte.rules.serving.settings import Extra, mesh_of, release_of
+from everybyte.rules.serving.tensor_parallel import Cut, refuse_odd
+from everybyte.rules.serving.weights import setup_of
+from everybyte.rules.step.cache import Format
 
 NAME = "LMDeploy"
 DEFAULT_CONTEXT = 8192
@@ -57,7 +57,7 @@ class Scaled(Record, frozen=True):
 def account(job: Job, network: Network, device: Device) -> Account:
     """The account of one replica."""
     assert job.serve is not None
-    serve, choices = job.serve, Choices()
+    serve, choices = job.serve, ResolvedSettings()
     extra = Extra(serve)
     release = release_of(serve, "lmdeploy", choices)
     tp = mesh_of(job).tp or 1

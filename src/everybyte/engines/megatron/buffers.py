@@ -10,7 +10,7 @@ from everybyte.engines.megatron.run import Run
 from everybyte.engines.megatron.sizes import Heads, Latent, Mixture, Sizes, Split, layers_of, prediction_of
 from everybyte.layers.network import Network
 from everybyte.ledger.build import Line, plain
-from everybyte.rules.stages import Stage
+from everybyte.rules.parallel.stages import Stage
 
 BUFFER = "Megatron-LM core/utils.py GlobalMemoryBuffer: grows to the largest request and stays"
 DUMMIES = "TransformerEngine pytorch/module/base.py get_dummy_wgrad: one tensor for each shape of a weight, made once"

@@ -18,15 +18,15 @@ from everybyte.basics.units import ceil_div
 from everybyte.engines.megatron.layout import MegatronLayout
 from everybyte.engines.megatron.portions import by_width, divided_text, is_expert, is_fp8, numel_of
 from everybyte.layers.network import Network
-from everybyte.layers.setup import Setup
-from everybyte.layers.tape import Parameter
+from everybyte.layers.recording.setup import Setup
+from everybyte.layers.recording.tape import Parameter
 from everybyte.ledger.build import Line, plain
 from everybyte.ledger.entry import Category
 from everybyte.models.count import parts
-from everybyte.rules.layout import Moment
-from everybyte.rules.recipe import Recipe
-from everybyte.rules.static import Group, groups
-from everybyte.rules.step import Course
+from everybyte.rules.step.layout import ShardEvent
+from everybyte.rules.step.persistent_state import Group, groups
+from everybyte.rules.step.recipe import Recipe
+from everybyte.rules.step.timeline import StepTimeline
 
 Strategy = Literal["no_shard", "optim", "optim_grads", "optim_grads_params"]
 Kind = Literal["weight", "main", "gradient"]
@@ -109,30 +109,30 @@ class FsdpLayout(MegatronLayout, frozen=True):
         """All but what a pipeline is sending."""
         return replace(self, received=0, in_transit=0, deferred=0)
 
-    def beside(self, course: Course, index: int, moment: Moment) -> tuple[Line, ...]:
+    def unsharded_and_comm(self, timeline: StepTimeline, index: int, moment: ShardEvent) -> tuple[Line, ...]:
         """What a pipeline has beside, and in forward the layer that runs with those gathered ahead of it."""
         whole = 0
-        ends = () if self.keeps_ends or "weight" not in STRATEGIES[self.strategy] else _whole_ends(self.at_rest_fsdp, course.network, course.recipe.setup)
+        ends = () if self.keeps_ends or "weight" not in STRATEGIES[self.strategy] else _whole_ends(self.at_rest_fsdp, timeline.network, timeline.recipe.setup)
         if moment == "forward" and "weight" in STRATEGIES[self.strategy]:
-            whole = self._ahead(course, [(place, 1 if place == index else course.row[place].copies) for place in range(index, len(course.row))])
-        return (*super().beside(course, index, moment), *ends, *_gathered(whole))
+            whole = self._ahead(timeline, [(place, 1 if place == index else timeline.row[place].copies) for place in range(index, len(timeline.row))])
+        return (*super().unsharded_and_comm(timeline, index, moment), *ends, *_gathered(whole))
 
-    def left(self, course: Course, done: tuple[int, ...]) -> tuple[Line, ...]:
+    def retained_in_backward(self, timeline: StepTimeline, done: tuple[int, ...]) -> tuple[Line, ...]:
         """In backward: layers gathered ahead of it, and whole gradients that wait to be reduced. Nothing of both before the head is done."""
-        if not done[-1] and course.row[-1].part == "head":
+        if not done[-1] and timeline.row[-1].part == "head":
             return ()
-        waiting = [(place, segment.copies - done[place]) for place, segment in enumerate(course.row)]
-        whole = self._ahead(course, waiting[::-1]) if "weight" in STRATEGIES[self.strategy] else 0
-        size = self._queued(course, done) if "gradient" in STRATEGIES[self.strategy] else 0
+        waiting = [(place, segment.copies - done[place]) for place, segment in enumerate(timeline.row)]
+        whole = self._ahead(timeline, waiting[::-1]) if "weight" in STRATEGIES[self.strategy] else 0
+        size = self._queued(timeline, done) if "gradient" in STRATEGIES[self.strategy] else 0
         queued = (Line("gradients/waiting to be reduced", "gradient", size, plain("whole", whole=size), AHEAD, "formula"),) if size else ()
         return (*_gathered(whole), *queued)
 
-    def _ahead(self, course: Course, order: list[tuple[int, int]]) -> int:
+    def _ahead(self, timeline: StepTimeline, order: list[tuple[int, int]]) -> int:
         """Bytes of the whole layers from the one that runs on, as far as they are gathered ahead: (segment, copies) in the order in which they run."""
         found = taken = 0
-        units = _units(self.at_rest_fsdp, course.network, course.recipe.setup)
+        units = _units(self.at_rest_fsdp, timeline.network, timeline.recipe.setup)
         for place, copies in order:
-            numel, size, _ = units[course.row[place].part]
+            numel, size, _ = units[timeline.row[place].part]
             if not numel or not copies:
                 continue
             room = ceil_div(max(LEAST_UNIT // 2 - max(found - numel, 0), 0), numel) + (not taken)
@@ -142,11 +142,11 @@ class FsdpLayout(MegatronLayout, frozen=True):
                 break
         return taken
 
-    def _queued(self, course: Course, done: tuple[int, ...]) -> int:
+    def _queued(self, timeline: StepTimeline, done: tuple[int, ...]) -> int:
         """Bytes of the whole gradients of layers that have gone back, the newest, as many as may wait; those of the ends wait to the last."""
-        found, size = 0, _ends(self.at_rest_fsdp, course.network, course.recipe.setup)
-        units = _units(self.at_rest_fsdp, course.network, course.recipe.setup)
-        for segment, copies in zip(course.row, done, strict=True):
+        found, size = 0, _ends(self.at_rest_fsdp, timeline.network, timeline.recipe.setup)
+        units = _units(self.at_rest_fsdp, timeline.network, timeline.recipe.setup)
+        for segment, copies in zip(timeline.row, done, strict=True):
             numel, _, gradient = units[segment.part]
             if numel and copies:
                 count = min(copies, max(LEAST_UNIT - found, 0) // numel + 1)

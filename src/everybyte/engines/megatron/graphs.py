@@ -13,14 +13,14 @@ from msgspec.structs import replace
 
 from everybyte.basics.errors import BadInput
 from everybyte.basics.record import Record
-from everybyte.engines.megatron.block import TransformerLayer
-from everybyte.engines.megatron.ends import Received
+from everybyte.engines.megatron.layers.block import TransformerLayer
+from everybyte.engines.megatron.layers.embedding_and_head import Received
 from everybyte.engines.megatron.run import Run, all_chunks
 from everybyte.layers.network import Network
 from everybyte.ledger.build import Line, plain
 from everybyte.models.count import parts
-from everybyte.rules.pipeline import flights
-from everybyte.rules.stages import Stage
+from everybyte.rules.parallel.pipeline import flights
+from everybyte.rules.parallel.stages import Stage
 
 INPUTS = "Megatron-LM core/transformer/cuda_graphs.py _get_sample_arguments: hidden states and a mask for each layer and micro-batch in flight"
 OUTPUTS = "TransformerEngine pytorch/graph.py _make_graphed_callables static_grad_outputs: one for all graphs"

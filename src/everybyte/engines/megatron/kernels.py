@@ -13,7 +13,7 @@ from everybyte.catalog.releases import Number, Release, newest, stated
 from everybyte.engines.megatron.style import AttentionKernel
 from everybyte.job import Train
 from everybyte.ledger.build import Line, plain
-from everybyte.rules.overhead import CUBLAS_SOURCE, cublas_workspace
+from everybyte.rules.accounting.overhead import CUBLAS_SOURCE, cublas_workspace
 
 TE_GEMM = "TransformerEngine pytorch/cpp_extensions/gemm.py get_cublas_workspace_size_bytes"
 STORED = {"unfused": "unfused", "eager": "unfused", "flash2": "flash2"}

@@ -25,17 +25,17 @@ from everybyte.engines.megatron.portions import (
     portions,
 )  # fmt: skip
 from everybyte.layers.network import Network
-from everybyte.layers.setup import Setup
-from everybyte.layers.size import elements
-from everybyte.layers.tape import Parameter
+from everybyte.layers.recording.setup import Setup
+from everybyte.layers.recording.size import elements
+from everybyte.layers.recording.tape import Parameter
 from everybyte.ledger.build import Line, plain
 from everybyte.ledger.entry import Category
 from everybyte.models.count import tensors
-from everybyte.rules.alike import once
-from everybyte.rules.layout import WHOLE, Layout, Moment
-from everybyte.rules.recipe import Recipe
-from everybyte.rules.static import groups, weight_bytes, weight_lines
-from everybyte.rules.step import Course
+from everybyte.rules.accounting.canonical import once
+from everybyte.rules.step.layout import WHOLE, Layout, ShardEvent
+from everybyte.rules.step.persistent_state import groups, weight_bytes, weight_lines
+from everybyte.rules.step.recipe import Recipe
+from everybyte.rules.step.timeline import StepTimeline
 
 BUFFERS = "Megatron-LM core/distributed/param_and_grad_buffer.py, core/optimizer/param_layout.py"
 OPTIMIZER = "Megatron-LM core/optimizer/optimizer.py, distrib_optimizer.py"
@@ -189,7 +189,7 @@ class MegatronLayout(Layout, frozen=True):
         text = plain("e·P_pad", e=kind.block_bytes, P_pad=numel)
         return (Line(f"{name}/padding", cast("Category", category), kind.nbytes(numel), text, BUFFERS),)
 
-    def beside(self, course: Course, index: int, moment: Moment) -> tuple[Line, ...]:
+    def unsharded_and_comm(self, timeline: StepTimeline, index: int, moment: ShardEvent) -> tuple[Line, ...]:
         """What the pipeline sends and receives meanwhile, and what the head puts off."""
         return (*self._in_transit(), *self._deferred(), *(self._fetched() if self.prefetches or moment == "backward" else ()))
 

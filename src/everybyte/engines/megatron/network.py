@@ -7,15 +7,15 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from everybyte.basics.record import Record
-from everybyte.engines.megatron.bert import BertEntry, BertLoss, BertReceived
-from everybyte.engines.megatron.block import Checkpoint, TransformerLayer
-from everybyte.engines.megatron.ends import Entry, FinalNorm, Loss, Received
-from everybyte.engines.megatron.prediction import Prediction
+from everybyte.engines.megatron.layers.bert import BertEntry, BertLoss, BertReceived
+from everybyte.engines.megatron.layers.block import Checkpoint, TransformerLayer
+from everybyte.engines.megatron.layers.embedding_and_head import Entry, FinalNorm, Loss, Received
+from everybyte.engines.megatron.layers.prediction import Prediction
 from everybyte.engines.megatron.sizes import Sizes, Split, layers_of, learned_positions, prediction_of
 from everybyte.engines.megatron.style import Style
 from everybyte.layers.network import Network, Run
-from everybyte.layers.size import Dim, Dims
-from everybyte.rules.stages import Stage
+from everybyte.layers.recording.size import Dim, Dims
+from everybyte.rules.parallel.stages import Stage
 
 PREFIX = "decoder.layers"
 

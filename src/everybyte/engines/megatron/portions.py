@@ -14,15 +14,15 @@ from everybyte.basics.dtypes import DType
 from everybyte.basics.record import Record
 from everybyte.basics.units import ceil_div, round_up
 from everybyte.layers.network import Network
-from everybyte.layers.setup import Setup
-from everybyte.layers.size import elements
-from everybyte.layers.tape import Parameter
+from everybyte.layers.recording.setup import Setup
+from everybyte.layers.recording.size import elements
+from everybyte.layers.recording.tape import Parameter
 from everybyte.ledger.build import Text
 from everybyte.ledger.entry import Category
 from everybyte.models.count import declared
-from everybyte.rules.layout import WHOLE
-from everybyte.rules.static import Group, groups
-from everybyte.rules.static_texts import gradients_text
+from everybyte.rules.step.layout import WHOLE
+from everybyte.rules.step.persistent_state import Group, groups
+from everybyte.rules.step.persistent_state_text import gradients_text
 
 ALIGNED = 64
 """Elements to which the start of each parameter in a buffer is padded."""

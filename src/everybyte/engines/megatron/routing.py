@@ -9,7 +9,7 @@ from everybyte.basics.record import Record
 from everybyte.engines.megatron.sizes import Split, mixtures_of
 from everybyte.engines.megatron.style import Style
 from everybyte.layers.network import Network
-from everybyte.layers.size import Axis, Dim
+from everybyte.layers.recording.size import Axis, Dim
 
 
 class Routing(Record, frozen=True):

@@ -10,9 +10,9 @@ from everybyte.engines.megatron.sizes import Split
 from everybyte.engines.megatron.style import Style
 from everybyte.layers.network import Network
 from everybyte.ledger.build import Line
-from everybyte.rules.recipe import Recipe
-from everybyte.rules.schedules import Plan
-from everybyte.rules.stages import Stage
+from everybyte.rules.parallel.schedules import Plan
+from everybyte.rules.parallel.stages import Stage
+from everybyte.rules.step.recipe import Recipe
 
 
 class Run(Record, frozen=True):

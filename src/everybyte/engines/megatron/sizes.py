@@ -8,17 +8,17 @@ from typing import Any
 from everybyte.basics.errors import Unsupported
 from everybyte.basics.record import Record
 from everybyte.basics.units import ceil_div
-from everybyte.layers.attention import Attention
-from everybyte.layers.block import Block
-from everybyte.layers.encoder import Chain, PostNormBlock
-from everybyte.layers.mamba2 import Mamba2
-from everybyte.layers.mixer_block import MixerBlock
-from everybyte.layers.mla import MLA
-from everybyte.layers.mlp import GatedMLP, PlainMLP
-from everybyte.layers.moe import MoE
-from everybyte.layers.mtp import NextToken
+from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.mla import MLA
+from everybyte.layers.blocks.encoder import Chain, PostNormBlock
+from everybyte.layers.blocks.mixer import MixerBlock
+from everybyte.layers.blocks.mtp import NextToken
+from everybyte.layers.blocks.transformer import Block
+from everybyte.layers.common.mlp import GatedMLP, PlainMLP
+from everybyte.layers.experts.moe import MoE
 from everybyte.layers.network import Network
-from everybyte.layers.size import TOKENS, Axis, B, Dim
+from everybyte.layers.recording.size import TOKENS, Axis, B, Dim
+from everybyte.layers.recurrent.mamba2 import Mamba2
 
 PATH = "model"
 

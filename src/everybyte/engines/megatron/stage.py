@@ -9,31 +9,31 @@ from msgspec.structs import replace
 
 from everybyte.basics.dtypes import DType
 from everybyte.basics.record import Record
-from everybyte.engines.megatron.block import TransformerLayer
 from everybyte.engines.megatron.buffers import buffers
 from everybyte.engines.megatron.graphs import captured, static_buffers
+from everybyte.engines.megatron.layers.block import TransformerLayer
+from everybyte.engines.megatron.layers.linear import offloaded_size
 from everybyte.engines.megatron.layout import MegatronLayout
-from everybyte.engines.megatron.linear import parked_size
 from everybyte.engines.megatron.network import StagePlan
 from everybyte.engines.megatron.run import Run
 from everybyte.layers.network import Network
 from everybyte.layers.network import Run as NamedRun
-from everybyte.layers.setup import Setup
-from everybyte.layers.size import Dim, Size
-from everybyte.layers.tape import Tape
+from everybyte.layers.recording.setup import Setup
+from everybyte.layers.recording.size import Dim, Size
+from everybyte.layers.recording.tape import Tape
 from everybyte.ledger.build import Line
 from everybyte.ledger.entry import Phase
 from everybyte.ledger.ledger import Ledger
 from everybyte.models.count import parts
-from everybyte.rules.alike import numbered, once, unnamed
-from everybyte.rules.instants import measured, point_of
-from everybyte.rules.layout import Layout
-from everybyte.rules.pipeline import Flight, flights, in_flight
-from everybyte.rules.recipe import Recipe
-from everybyte.rules.segments import segments
-from everybyte.rules.stages import Stage
-from everybyte.rules.step import Course, Summit, Waiting
-from everybyte.rules.training import Training, course_of
+from everybyte.rules.accounting.canonical import numbered, once, unnamed
+from everybyte.rules.parallel.pipeline import Flight, flights, in_flight
+from everybyte.rules.parallel.stages import Stage
+from everybyte.rules.step.layout import Layout
+from everybyte.rules.step.peak_candidates import measured, point_of
+from everybyte.rules.step.recipe import Recipe
+from everybyte.rules.step.segments import segments
+from everybyte.rules.step.timeline import Peak, StepTimeline, Waiting
+from everybyte.rules.step.training import Training, timeline_of
 
 
 class StageTraining(Training, frozen=True):
@@ -53,8 +53,8 @@ class StageTraining(Training, frozen=True):
         running, resting = _resting_bytes(self._alike(self.network), recipe.timeless, layout.at_rest)
         beside = sum(line.bytes for line in self.extra)
         running += beside + self.waiting_bytes() + layout.transit_bytes
-        course = course_of(self._alike(self.passing or self.network), recipe, layout.in_step)
-        found: dict[Phase, int] = {phase: running + summit.bytes for phase, summit in course.summits().items()}
+        timeline = timeline_of(self._alike(self.passing or self.network), recipe, layout.in_step)
+        found: dict[Phase, int] = {phase: running + peak.bytes for phase, peak in timeline.peaks().items()}
         found["optimizer"] = found["between_steps"] = resting + beside + layout.left_bytes + sum(line.bytes for line in self.later)
         if self.captured is not None:
             found["init"] = sum(line.bytes for line in self._capturing())
@@ -67,10 +67,10 @@ class StageTraining(Training, frozen=True):
             found[phase] = [*found[phase], *self.later]
         return found if self.captured is None else {"init": self._capturing(), **found}
 
-    def _capture(self) -> tuple[Course, Summit]:
+    def _capture(self) -> tuple[StepTimeline, Peak]:
         assert self.captured is not None
-        course = course_of(self.captured, self.recipe, MegatronLayout(), self.waiting)
-        return course, max(course.summits().values(), key=lambda found: found.bytes)
+        timeline = timeline_of(self.captured, self.recipe, MegatronLayout(), self.waiting)
+        return timeline, max(timeline.peaks().values(), key=lambda found: found.bytes)
 
     @property
     def pool_bytes(self) -> int:
@@ -80,9 +80,9 @@ class StageTraining(Training, frozen=True):
     def _capturing(self) -> list[Line]:
         """What is there while graphs are captured: all that rests on the rank but moments, and the schedule's passes through what is captured."""
         network, recipe, layout = self.network, self.recipe, self.layout
-        course, summit = self._capture()
+        timeline, peak = self._capture()
         states = (line for line in layout.states(network, recipe) if not line.id.startswith("optimizer"))
-        return [*layout.weights(network, recipe), *states, *layout.accumulated(network, recipe), *self.extra, *course.lines(summit)]
+        return [*layout.weights(network, recipe), *states, *layout.accumulated(network, recipe), *self.extra, *timeline.lines(peak)]
 
     def _alike(self, network: Network) -> Network:
         """The network that stands for all which are alike; equal blocks in one run, unless what is beside them depends on how many come behind."""
@@ -96,16 +96,16 @@ class StageTraining(Training, frozen=True):
         return sum(micro_batches * kept.get(label, 0) for label, micro_batches in self.waiting)
 
     @property
-    def course(self) -> Course:
-        """The summits of the step."""
-        return course_of(self.passing or self.network, self.recipe, self.layout, self.waiting)
+    def timeline(self) -> StepTimeline:
+        """The peaks of the step."""
+        return timeline_of(self.passing or self.network, self.recipe, self.layout, self.waiting)
 
     def script(self) -> Iterable[tuple[int, int]]:
         """The allocations in program order."""
-        from everybyte.engines.megatron.script import MegatronScript
-        from everybyte.rules.events import script
+        from everybyte.engines.megatron.program import MegatronProgram  # needed by those alone who ask for reserved bytes
+        from everybyte.rules.step.allocation_program import script
 
-        return script(MegatronScript(self))
+        return script(MegatronProgram(self, self.pool_bytes))
 
 
 @lru_cache(maxsize=16384)
@@ -114,7 +114,7 @@ def _resting_bytes(network: Network, recipe: Recipe, layout: MegatronLayout) -> 
 
 
 class StageBill(Record, frozen=True):
-    """The course of a rank of a stage: of all passes of its schedule, the one that needs most. It is worked out when somebody asks."""
+    """The step of a rank of a stage: of all passes of its schedule, the one that needs most. It is worked out when somebody asks."""
 
     run: Run
     stage: Stage
@@ -157,7 +157,7 @@ def _passes(run: Run, stage: Stage) -> list[StageTraining]:
     for flight in _flights(run, stage, whole):
         part = whole if flight is None else run.part(stage, _order(stage, flight))
         network = part.network
-        if run.style.parked:
+        if run.style.offloaded:
             prefetches = flight is not None and any(flight.kept)
             layout = replace(layout, fetched=_parked(run, part), prefetches=prefetches)
             network = network if prefetches else _last_stays(network)
@@ -181,7 +181,7 @@ def _last_stays(network: Network) -> Network:
     if place is None:
         return network
     last = runs[place]
-    stays = NamedRun(last.prefix, last.first + last.count - 1, 1, replace(last.layer, style=replace(last.layer.style, parked=())), last.dims)
+    stays = NamedRun(last.prefix, last.first + last.count - 1, 1, replace(last.layer, style=replace(last.layer.style, offloaded=())), last.dims)
     others = [replace(last, count=last.count - 1)] if last.count > 1 else []
     return replace(network, runs=(*runs[:place], *others, stays, *runs[place + 1 :]))
 
@@ -196,7 +196,7 @@ def _parked(run: Run, found: StagePlan) -> int:
 def _layer_parked(layer: TransformerLayer, setup: Setup, stream: DType) -> Size:
     tape = Tape(setup)
     layer.forward(tape, tape.given("hidden states", (layer.split.tokens, Dim("h", layer.sizes.hidden)), stream, grad=True, persistent=False))
-    return parked_size(tape)
+    return offloaded_size(tape)
 
 
 def _logits(run: Run) -> int:
@@ -226,7 +226,7 @@ def _flights(run: Run, stage: Stage, whole: StagePlan) -> Iterator[Flight | None
     if not stage.has_head:
         return
     found = {first}
-    for ends in (True, False) if run.style.parked else (True,):
+    for ends in (True, False) if run.style.offloaded else (True,):
         some = [flight for flight in flights(run.plan, stage.index) if flight.kind == "F" and (flight.chunk == stage.head) == ends]
         best = max(some, key=lambda flight: flight.weight(sizes, sizes), default=first)
         if best not in found:

@@ -44,7 +44,7 @@ class Style(Record, frozen=True):
     fp8: bool = False
     recompute: tuple[str, ...] = ()
     """Modules that backward runs again (recompute_modules)."""
-    parked: tuple[str, ...] = ()
+    offloaded: tuple[str, ...] = ()
     """Modules whose kept tensors wait in host memory (offload_modules)."""
     captured: bool = False
     """Attention is captured in CUDA graphs."""
@@ -65,4 +65,4 @@ class Style(Record, frozen=True):
 
     def parks(self, module: str) -> bool:
         """Whether what a module keeps waits in host memory."""
-        return module in self.parked
+        return module in self.offloaded

@@ -14,7 +14,7 @@ from everybyte.engines.megatron.kernels import Versions, attention_kernel
 from everybyte.engines.megatron.network import Recomputed
 from everybyte.engines.megatron.style import CrossEntropy, Dispatcher, Style
 from everybyte.job import Train
-from everybyte.rules.choices import Choices
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 
 MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
 """Modules that selective recomputing answers (recompute_modules)."""
@@ -29,7 +29,7 @@ def is_swift(extra: Mapping[str, Any]) -> bool:
     return extra.get("framework") == "ms-swift"
 
 
-def style_of(train: Train, extra: Mapping[str, Any], capability: str, found: Versions, choices: Choices) -> Style:
+def style_of(train: Train, extra: Mapping[str, Any], capability: str, found: Versions, choices: ResolvedSettings) -> Style:
     """The implementations that run. Raises BadInput or Unsupported with the key's path."""
     nemo, swift = train.framework == "nemo", is_swift(extra)
     origin = default_of("Megatron-Bridge" if nemo else "Megatron-LM")
@@ -44,7 +44,7 @@ def style_of(train: Train, extra: Mapping[str, Any], capability: str, found: Ver
         wgrad_fused=not extra.get("no-gradient-accumulation-fusion"), deterministic=bool(extra.get("deterministic-mode")) and found.core.has("adds_by_index"),
         permute_fused=bool(extra.get("moe-permute-fusion")),
         dispatcher=cast("Dispatcher", _word(extra, "moe-token-dispatcher-type", DISPATCHERS, "alltoall" if nemo or swift else "allgather")),
-        parked=parked_of(train, extra), capacity=_capacity(extra),
+        offloaded=offloaded_of(train, extra), capacity=_capacity(extra),
         pads_experts=bool(extra.get("moe-pad-expert-input-to-capacity")), forces_balance=bool(extra.get("moe-router-force-load-balancing")),
         late_weights=not found.core.has("weighs_early"), fp8=train.precision == "fp8", recompute=modules_of(train, choices),
         cross_entropy=cast("CrossEntropy", _word(extra, "cross-entropy-fusion-impl", FUSIONS, "native")) if fused else "eager",
@@ -82,7 +82,7 @@ def _capacity(extra: Mapping[str, Any]) -> tuple[int, int]:
     return factor.numerator, factor.denominator
 
 
-def modules_of(train: Train, choices: Choices) -> tuple[str, ...]:
+def modules_of(train: Train, choices: ResolvedSettings) -> tuple[str, ...]:
     """Modules that selective recomputing runs again."""
     given = train.recompute
     if given is None or given.policy != "selective":
@@ -94,7 +94,7 @@ def modules_of(train: Train, choices: Choices) -> tuple[str, ...]:
     return tuple(sorted(modules))
 
 
-def parked_of(train: Train, extra: Mapping[str, Any]) -> tuple[str, ...]:
+def offloaded_of(train: Train, extra: Mapping[str, Any]) -> tuple[str, ...]:
     """Modules whose kept tensors wait in host memory. Raises Unsupported for another way of offloading activations."""
     where = train.offload.activations if train.offload is not None else None
     if where in (None, "none"):
@@ -109,7 +109,7 @@ def parked_of(train: Train, extra: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted(modules))
 
 
-def full_of(train: Train, choices: Choices) -> Recomputed | None:
+def full_of(train: Train, choices: ResolvedSettings) -> Recomputed | None:
     """Whole layers that run again."""
     given = train.recompute
     if given is None or given.policy != "full":

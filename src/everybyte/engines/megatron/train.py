@@ -23,19 +23,19 @@ from everybyte.job import InlineModel, Job, Train
 from everybyte.job.form import Optimizer
 from everybyte.job.words import Sharding
 from everybyte.layers.network import Network
-from everybyte.layers.setup import Setup
-from everybyte.layers.size import Batch
+from everybyte.layers.recording.setup import Setup
+from everybyte.layers.recording.size import Batch
 from everybyte.ledger.build import Line
 from everybyte.models.count import parameter_count
-from everybyte.rules.account import Account, Device, Rank
-from everybyte.rules.choices import Choices
-from everybyte.rules.mesh import Mesh, mesh_of
-from everybyte.rules.nccl import beside_allocator
-from everybyte.rules.optimizer import OptimizerPlan
-from everybyte.rules.pipeline import outdone
-from everybyte.rules.recipe import Recipe
-from everybyte.rules.schedules import Plan, plan_of, with_hyphens
-from everybyte.rules.stages import Stage, kinds, stages_of
+from everybyte.rules.accounting.account import Account, Device, Rank
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.communication.nccl import beside_allocator
+from everybyte.rules.optimizers.plan import OptimizerPlan
+from everybyte.rules.parallel.mesh import Mesh, mesh_of
+from everybyte.rules.parallel.pipeline import outdone
+from everybyte.rules.parallel.schedules import Plan, plan_of, with_hyphens
+from everybyte.rules.parallel.stages import Stage, kinds, stages_of
+from everybyte.rules.step.recipe import Recipe
 
 SHARDINGS: dict[Sharding, bool] = {"none": False, "ddp": False, "distributed-optimizer": True, "zero1": True, "megatron-fsdp": True}
 """train.sharding -> whether the distributed optimizer divides states."""
@@ -44,7 +44,7 @@ SHARDINGS: dict[Sharding, bool] = {"none": False, "ddp": False, "distributed-opt
 def account(job: Job, network: Network, device: Device) -> Account:
     """The ranks of a job by pipeline stage. Raises BadInput or Unsupported with the key's path."""
     assert job.train is not None
-    train, choices = job.train, Choices()
+    train, choices = job.train, ResolvedSettings()
     extra = with_hyphens(train.extra)
     choices.note("train.framework", train.framework, "given")
     _refuse(train)
@@ -114,14 +114,14 @@ def _on_host(train: Train, extra: Mapping[str, Any], *, answered: bool) -> bool:
     return True
 
 
-def _is_distributed(train: Train, extra: Mapping[str, Any], choices: Choices) -> bool:
+def _is_distributed(train: Train, extra: Mapping[str, Any], choices: ResolvedSettings) -> bool:
     usual: Sharding = "distributed-optimizer" if extra.get("use-distributed-optimizer") or train.framework == "nemo" else "ddp"
     if extra.get("use-megatron-fsdp"):
         usual = "megatron-fsdp"
     return SHARDINGS[choices.pick("train.sharding", train.sharding, usual, default_of(train.framework or ""))]
 
 
-def _vocab(job: Job, network: Network, tp: int, choices: Choices) -> int:
+def _vocab(job: Job, network: Network, tp: int, choices: ResolvedSettings) -> int:
     """Rows of the embedding: as the shape says, or padded."""
     stated = isinstance(job.model, InlineModel) and isinstance(job.model.shape, dict) and job.model.shape.get("padded_vocab") is not None
     own = job.train is not None and is_swift(with_hyphens(job.train.extra))  # mcore_bridge config/parser.py: padded_vocab_size is the checkpoint's
@@ -153,7 +153,7 @@ def _label(stage: Stage, mesh: Mesh) -> str:
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------------
-def _recipe(train: Train, network: Network, mesh: Mesh, choices: Choices) -> Recipe:
+def _recipe(train: Train, network: Network, mesh: Mesh, choices: ResolvedSettings) -> Recipe:
     origin = default_of(train.framework or "")
     word = choices.pick("train.precision", train.precision, "bf16-master", origin)
     half = _unquantized(train, word, choices)
@@ -167,7 +167,7 @@ def _recipe(train: Train, network: Network, mesh: Mesh, choices: Choices) -> Rec
     )  # fmt: skip
 
 
-def _unquantized(train: Train, word: str, choices: Choices) -> DType:
+def _unquantized(train: Train, word: str, choices: ResolvedSettings) -> DType:
     """Type of what is not in fp8. A job in fp8 that names no 16-bit type: bf16, but fp32 where it asks for unfused attention, as Megatron-LM runs without
     --bf16 and --fp16 (training/arguments.py params_dtype), for which fused kernels would not run (Transformer Engine's get_attention_backend)."""
     stated = train.dtypes.weights if train.dtypes is not None else None

@@ -15,18 +15,18 @@ from everybyte.basics.origin import default_of, inferred
 from everybyte.basics.units import GiB, round_up
 from everybyte.job import Job, Serve
 from everybyte.layers.network import Network
-from everybyte.layers.setup import Kernels, Packed, Setup
+from everybyte.layers.recording.setup import Kernels, Packed, Setup
 from everybyte.ledger.build import Line, plain
 from everybyte.models.widths import widths_of
-from everybyte.rules.account import Account, Device, Rank
-from everybyte.rules.cache import Format
-from everybyte.rules.choices import Choices
-from everybyte.rules.holding import Holding, Phases
-from everybyte.rules.paged import layer_caches, prices
-from everybyte.rules.pooled import prompt_line
-from everybyte.rules.serve_settings import Extra, known_of
-from everybyte.rules.static import weight_lines
-from everybyte.rules.tensor_parallel import Cut
+from everybyte.rules.accounting.account import Account, Device, Rank
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.serving.kv_pool_server import prompt_line
+from everybyte.rules.serving.pages import layer_caches, prices
+from everybyte.rules.serving.server_phases import Phases, ServerPhases
+from everybyte.rules.serving.settings import Extra, known_of
+from everybyte.rules.serving.tensor_parallel import Cut
+from everybyte.rules.step.cache import Format
+from everybyte.rules.step.persistent_state import weight_lines
 
 NAME = "mlx-lm"
 STEP = 256
@@ -43,7 +43,7 @@ CHECKPOINT = ("awq", "gptq")
 def account(job: Job, network: Network, device: Device) -> Account:
     """The account of one process."""
     assert job.serve is not None
-    serve, choices, known = job.serve, Choices(), known_of(job)
+    serve, choices, known = job.serve, ResolvedSettings(), known_of(job)
     extra = Extra(serve)
     setup = _setup(serve, network, choices)
     context = choices.pick("serve.context", serve.context, min(network.max_positions or CONTEXT, CONTEXT), default_of(NAME))
@@ -67,7 +67,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
         choices.assume(f"the GPU may use {limit / GiB:,.1f} of {device.capacity / GiB:,.1f} GiB ({WIRED})")
     extra.tell(choices, NAME)
     phases: Phases = (("load", rows), ("prefill", (*held, _work(network, min(PREFILL, context) * sequences))), ("decode", held))
-    return Account((Rank(Holding(phases)),), choices, figures=figures, refusals=refusals)
+    return Account((Rank(ServerPhases(phases)),), choices, figures=figures, refusals=refusals)
 
 
 def _working_set(capacity: int) -> int:
@@ -80,7 +80,7 @@ def _refusals(needed: int, limit: int, device: Device) -> tuple[str, ...]:
     return (f"{needed / GiB:,.2f} GiB are needed, the GPU may use {limit / GiB:,.2f} GiB: raise iogpu.wired_limit_mb",)
 
 
-def _setup(serve: Serve, network: Network, choices: Choices) -> Setup:
+def _setup(serve: Serve, network: Network, choices: ResolvedSettings) -> Setup:
     """Weights as mlx stores them."""
     asked = serve.weights
     plain_kind = network.dtype if network.dtype.bits == 16 else BF16
@@ -99,7 +99,7 @@ def _setup(serve: Serve, network: Network, choices: Choices) -> Setup:
     return replace(setup, packed=Packed("mlx", skip, group, bits=bits, experts=True))
 
 
-def _kind(serve: Serve, setup: Setup, extra: Extra, choices: Choices) -> Format:
+def _kind(serve: Serve, setup: Setup, extra: Extra, choices: ResolvedSettings) -> Format:
     """--kv-bits, or 16 bits."""
     given = serve.kv_dtype.k if serve.kv_dtype else None
     bits = extra.count("kv_bits") or {"int8": 8, "int4": 4, "q8": 8, "q4": 4}.get(given or "", 0)

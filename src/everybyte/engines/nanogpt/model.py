@@ -8,15 +8,15 @@ from msgspec.structs import replace
 
 from everybyte.basics.errors import Unsupported
 from everybyte.basics.record import Record
-from everybyte.layers import ops
-from everybyte.layers.attention import Attention
-from everybyte.layers.block import Block, FinalNorm
-from everybyte.layers.loss import Head, cross_entropy
-from everybyte.layers.mlp import PlainMLP
+from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.blocks.transformer import Block, FinalNorm
+from everybyte.layers.common.mlp import PlainMLP
+from everybyte.layers.common.norm import Norm
+from everybyte.layers.heads.loss import Head, cross_entropy
 from everybyte.layers.network import Embedding, Network, Run
-from everybyte.layers.norm import Norm
-from everybyte.layers.size import Dim
-from everybyte.layers.tape import Tape, Value
+from everybyte.layers.recording import ops
+from everybyte.layers.recording.size import Dim
+from everybyte.layers.recording.tape import Tape, Value
 
 RATE = 0.1
 """A rate above zero marks where dropout stands; the setting `dropout` says how high it is."""

@@ -9,10 +9,10 @@ from everybyte.basics.origin import default_of
 from everybyte.engines.nanogpt.model import rendition
 from everybyte.job import Job, Train
 from everybyte.layers.network import Network
-from everybyte.rules.account import Account, Device, Rank
-from everybyte.rules.choices import Choices
-from everybyte.rules.from_job import Defaults, recipe_of, refuse_distributed
-from everybyte.rules.training import training
+from everybyte.rules.accounting.account import Account, Device, Rank
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.from_job.recipe import Defaults, recipe_of, refuse_distributed
+from everybyte.rules.step.training import training
 
 DEFAULTS = Defaults(
     "nanoGPT", micro_batch=12, seq_len=1024, grad_accum=40, precision="bf16-mixed", impl="fused", loss=lambda train, choices: "nanogpt",
@@ -24,7 +24,7 @@ DEFAULTS = Defaults(
 def account(job: Job, network: Network, device: Device) -> Account:
     """The account of train.py on one GPU. Raises BadInput or Unsupported with the key's path."""
     assert job.train is not None
-    train, choices = job.train, Choices()
+    train, choices = job.train, ResolvedSettings()
     _refuse(train)
     refuse_distributed(train, job.hardware, "nanoGPT")
     if train.compile is None:

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from everybyte.basics.record import Record
 from everybyte.job import Train
-from everybyte.layers.block import Block
+from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.network import Network
-from everybyte.layers.setup import Kernels
-from everybyte.layers.size import Dims
-from everybyte.layers.tape import Tape, Value
-from everybyte.rules.recipe import Recipe, RecomputePlan
+from everybyte.layers.recording.setup import Kernels
+from everybyte.layers.recording.size import Dims
+from everybyte.layers.recording.tape import Tape, Value
+from everybyte.rules.step.recipe import Recipe, RecomputePlan
 
 NAME = "nemo-automodel"
 

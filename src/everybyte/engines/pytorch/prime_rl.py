@@ -10,21 +10,21 @@ from everybyte.basics.dtypes import BF16, FP32
 from everybyte.basics.errors import BadInput
 from everybyte.basics.origin import default_of, inferred
 from everybyte.job import Job, Train
-from everybyte.layers.block import Block
-from everybyte.layers.moe import MoE
+from everybyte.layers.blocks.transformer import Block
+from everybyte.layers.experts.moe import MoE
+from everybyte.layers.experts.token_choice import TokenChoice
 from everybyte.layers.network import Network
-from everybyte.layers.setup import Adapter, Kernels
-from everybyte.layers.token_choice import TokenChoice
-from everybyte.rules.account import Account, Device
-from everybyte.rules.choices import Choices
-from everybyte.rules.from_job import Defaults, recipe_of
-from everybyte.rules.fsdp import RowShards
-from everybyte.rules.mesh import mesh_of
-from everybyte.rules.optimizer import OptimizerPlan
-from everybyte.rules.recipe import Recipe
-from everybyte.rules.spread import Spread, rank_of
-from everybyte.rules.training import training
-from everybyte.rules.units import Units
+from everybyte.layers.recording.setup import Adapter, Kernels
+from everybyte.rules.accounting.account import Account, Device
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.from_job.parallel_plan import ParallelPlan, rank_of
+from everybyte.rules.from_job.recipe import Defaults, recipe_of
+from everybyte.rules.optimizers.plan import OptimizerPlan
+from everybyte.rules.parallel.mesh import mesh_of
+from everybyte.rules.sharding.fsdp import Fsdp2
+from everybyte.rules.sharding.fsdp_units import Units
+from everybyte.rules.step.recipe import Recipe
+from everybyte.rules.step.training import training
 
 NAME = "prime-rl"
 EXTRAS = ("framework", "type", "ac", "micro_batches", "max_concurrent_runs")
@@ -38,7 +38,7 @@ def is_prime_rl(train: Train) -> bool:
     return (train.extra or {}).get("framework") == NAME
 
 
-def loss(train: Train, choices: Choices) -> str:
+def loss(train: Train, choices: ResolvedSettings) -> str:
     """Reinforcement learning takes log-probabilities out of a head in pieces; supervised training a cross entropy on all logits."""
     return "log-probabilities" if (train.extra or {}).get("type") == "rl" else "held-upcast"
 
@@ -46,7 +46,7 @@ def loss(train: Train, choices: Choices) -> str:
 def account(job: Job, network: Network, device: Device) -> Account:
     """The account of a trainer. Its ranks are alike. Its launchers set expandable_segments:True (rl.py, k8s/prime-rl/values.yaml)."""
     assert job.train is not None
-    train, choices = job.train, Choices()
+    train, choices = job.train, ResolvedSettings()
     unknown = next((key for key in train.extra or {} if key not in EXTRAS), None)
     if unknown is not None:
         raise BadInput(f"train.extra.{unknown}", f"is no setting of prime-rl that is supported; known: {', '.join(EXTRAS)}")
@@ -57,16 +57,16 @@ def account(job: Job, network: Network, device: Device) -> Account:
     )  # fmt: skip
     recipe = _recipe(recipe_of(train, network, defaults, choices), train, choices)
     own = rendition(network)
-    layout = RowShards(
+    layout = Fsdp2(
         degree=mesh.shards, stored=FP32, stored_frozen=FP32, reduce=FP32, units=Units(() if network.tied else ("embed", "head")),
         kept_units=() if network.tied else ("head",),
     )  # fmt: skip
     bill = training(own, recipe, device.compute_capability, layout=layout)
-    rank = rank_of(bill, Spread(recipe, layout, mesh.gpus, mesh), job, device, network.experts)
+    rank = rank_of(bill, ParallelPlan(recipe, layout, mesh.gpus, mesh), job, device, network.experts)
     return Account((rank,), choices, bill.trained_params, expandable=True)
 
 
-def _recipe(recipe: Recipe, train: Train, choices: Choices) -> Recipe:
+def _recipe(recipe: Recipe, train: Train, choices: ResolvedSettings) -> Recipe:
     """Weights are gathered in bf16. A run's optimizer is made when the run arrives; with fake batches (`micro_batches`) none does, so that nothing
     is stepped and gradients are never zeroed (trainer/optim.py MultiLoRAOptimizer)."""
     extra = train.extra or {}

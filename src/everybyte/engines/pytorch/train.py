@@ -11,17 +11,18 @@ from everybyte.catalog.releases import release_in
 from everybyte.engines.pytorch import automodel, prime_rl, xtuner
 from everybyte.job import Job, Train
 from everybyte.layers.network import Network
-from everybyte.layers.setup import Kernels
-from everybyte.rules.account import Account, Device
-from everybyte.rules.cache import stores
-from everybyte.rules.choices import Choices
-from everybyte.rules.from_job import Defaults, recipe_of
-from everybyte.rules.recipe import Recipe
-from everybyte.rules.spread import rank_of, spread
-from everybyte.rules.training import training
+from everybyte.layers.recording.setup import Kernels
+from everybyte.rules.accounting.account import Account, Device
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.from_job.over_gpus import spread
+from everybyte.rules.from_job.parallel_plan import rank_of
+from everybyte.rules.from_job.recipe import Defaults, recipe_of
+from everybyte.rules.step.cache import stores
+from everybyte.rules.step.recipe import Recipe
+from everybyte.rules.step.training import training
 
 
-def loss(train: Train, choices: Choices) -> str:
+def loss(train: Train, choices: ResolvedSettings) -> str:
     """The loop holds the model's output while backward runs, logits included, unless train.extra.keeps_outputs is false."""
     kind = train.loss.kind if train.loss else None
     if kind not in (None, "standard", "fused-linear"):
@@ -60,7 +61,7 @@ JOINED = frozenset({"key", "value", "latent", "rotary key"})
 """Caches whose copies layers declare (layers.ops.join)."""
 
 
-def with_cache(train: Train, network: Network, recipe: Recipe, choices: Choices) -> Recipe:
+def with_cache(train: Train, network: Network, recipe: Recipe, choices: ResolvedSettings) -> Recipe:
     """The recipe of a loop that leaves the cache of keys and values on, if it says so. Recomputed blocks get none (transformers modeling_layers.py)."""
     caches = {cache.name if cache.kind == "kv" else cache.kind for store in stores(network) for cache in store.caches}
     if not caches or recipe.recompute.mode != "none":
@@ -100,7 +101,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
         return prime_rl.account(job, network, device)
     if xtuner.is_xtuner(job.train):
         return xtuner.account(job, network, device)
-    choices = Choices()
+    choices = ResolvedSettings()
     _refuse_pipelines(job.train)
     usual = defaults(job.train)
     recipe = recipe_of(job.train, network, usual, choices)

@@ -9,14 +9,14 @@ from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of
 from everybyte.job import Job, Train
 from everybyte.layers.network import Network
-from everybyte.rules.account import Account, Device
-from everybyte.rules.choices import Choices
-from everybyte.rules.from_job import Defaults, recipe_of
-from everybyte.rules.fsdp import RowShards
-from everybyte.rules.mesh import mesh_of
-from everybyte.rules.spread import Spread, rank_of
-from everybyte.rules.training import training
-from everybyte.rules.units import Units
+from everybyte.rules.accounting.account import Account, Device
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.from_job.parallel_plan import ParallelPlan, rank_of
+from everybyte.rules.from_job.recipe import Defaults, recipe_of
+from everybyte.rules.parallel.mesh import mesh_of
+from everybyte.rules.sharding.fsdp import Fsdp2
+from everybyte.rules.sharding.fsdp_units import Units
+from everybyte.rules.step.training import training
 
 NAME = "xtuner"
 EXTRAS = ("framework", "packed")
@@ -27,7 +27,7 @@ def is_xtuner(train: Train) -> bool:
     return (train.extra or {}).get("framework") == NAME
 
 
-def loss(train: Train, choices: Choices) -> str:
+def loss(train: Train, choices: ResolvedSettings) -> str:
     """The command line asks for a chunked loss (train/arguments/arguments.py `chunked_loss=True`), which is Liger's where that is installed
     (train/trainer.py from_config)."""
     kind = choices.pick("train.loss.kind", train.loss.kind if train.loss else None, "fused-linear", default_of(NAME))
@@ -47,14 +47,14 @@ def account(job: Job, network: Network, device: Device) -> Account:
     """The account of a trainer. Its ranks are alike: fp32 shards, gathered and summed in bf16 (config/fsdp.py), the last block not freed after
     forward (model/dense/dense.py fully_shard)."""
     assert job.train is not None
-    train, choices = job.train, Choices()
+    train, choices = job.train, ResolvedSettings()
     unknown = next((key for key in train.extra or {} if key not in EXTRAS), None)
     if unknown is not None:
         raise BadInput(f"train.extra.{unknown}", f"is no setting of xtuner that is supported; known: {', '.join(EXTRAS)}")
     mesh = mesh_of(train, job.hardware, network, choices, sharding="fsdp2")
     recipe = recipe_of(train, network, DEFAULTS, choices)
     recipe = replace(recipe, setup=replace(recipe.setup, weights=BF16, compute=None), stream=BF16)
-    layout = RowShards(degree=mesh.shards, stored=FP32, reduce=BF16, units=Units(("embed", network.tail_label, "head")), keeps_last=True)
+    layout = Fsdp2(degree=mesh.shards, stored=FP32, reduce=BF16, units=Units(("embed", network.tail_label, "head")), keeps_last=True)
     bill = training(network, recipe, device.compute_capability, layout=layout)
-    rank = rank_of(bill, Spread(recipe, layout, mesh.gpus, mesh), job, device, network.experts)
+    rank = rank_of(bill, ParallelPlan(recipe, layout, mesh.gpus, mesh), job, device, network.experts)
     return Account((rank,), choices, bill.trained_params)

@@ -8,7 +8,7 @@ from everybyte.basics.units import ceil_div
 from everybyte.layers.network import Network, declare
 from everybyte.ledger.build import Line, plain
 from everybyte.models.count import DECLARE, parts
-from everybyte.rules.tensor_parallel import Cut
+from everybyte.rules.serving.tensor_parallel import Cut
 
 ABSORBED = "sglang models/deepseek_v2.py post_load_weights: w_kc and w_vc, 16-bit copies of kv_b_proj beside it"
 ROTARY = "sglang layers/rotary_embedding.py _compute_cos_sin_cache: cos and sin of every position, in fp32, one table for all layers of a kind"

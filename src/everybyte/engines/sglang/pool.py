@@ -10,10 +10,10 @@ from fractions import Fraction
 from math import floor
 
 from everybyte.basics.record import Record
-from everybyte.layers.tape import Cache
+from everybyte.layers.recording.tape import Cache
 from everybyte.ledger.build import Line, plain
-from everybyte.rules.cache import Format
-from everybyte.rules.paged import Prices, whole_pages
+from everybyte.rules.serving.pages import Prices, whole_pages
+from everybyte.rules.step.cache import Format
 
 SOURCE = "sglang pool_configurator.py, model_runner_kv_cache_mixin.py (0.5.13): tokens = bytes // cell, in whole pages"
 TABLE = "sglang memory_pool.py ReqToTokenPool: a row of int32 for each request, as long as the context"

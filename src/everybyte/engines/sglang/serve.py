@@ -14,22 +14,22 @@ from everybyte.engines.sglang.settings import Settings, reserve_of, settings_of
 from everybyte.engines.sglang.work import Draft, draft_lines, draft_of, graph_line, work_lines
 from everybyte.job import Job, Serve
 from everybyte.layers.network import Network
-from everybyte.layers.setup import Setup
+from everybyte.layers.recording.setup import Setup
 from everybyte.ledger.build import Line
 from everybyte.ledger.entry import Phase
-from everybyte.rules.account import Account, Device, Rank
-from everybyte.rules.cache import Format
-from everybyte.rules.choices import Choices
-from everybyte.rules.decoding import ceiling_figures
-from everybyte.rules.holding import Holding, Phases
-from everybyte.rules.lora_slots import slot_lines
-from everybyte.rules.overhead import context, workspace_line
-from everybyte.rules.paged import Prices, layer_caches, prices
-from everybyte.rules.serve_communicators import serving_lines
-from everybyte.rules.serve_settings import Extra, captured, known_of, kv_format
-from everybyte.rules.serve_weights import setup_of
-from everybyte.rules.static import weight_lines
-from everybyte.rules.tensor_parallel import stages_of
+from everybyte.rules.accounting.account import Account, Device, Rank
+from everybyte.rules.accounting.overhead import context, workspace_line
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.serving.communicators import serving_lines
+from everybyte.rules.serving.decoding import ceiling_figures
+from everybyte.rules.serving.lora_slots import slot_lines
+from everybyte.rules.serving.pages import Prices, layer_caches, prices
+from everybyte.rules.serving.server_phases import Phases, ServerPhases
+from everybyte.rules.serving.settings import Extra, captured, known_of, kv_format
+from everybyte.rules.serving.tensor_parallel import stages_of
+from everybyte.rules.serving.weights import setup_of
+from everybyte.rules.step.cache import Format
+from everybyte.rules.step.persistent_state import weight_lines
 
 NAME = "sglang"
 CACHES = ("bf16", "fp16", "fp8", "nvfp4")
@@ -86,7 +86,7 @@ class Server(NamedTuple):
 def account(job: Job, network: Network, device: Device) -> Account:
     """The account of one replica of a server; its ranks are alike but for pipeline stages."""
     assert job.serve is not None
-    serve, choices, known = job.serve, Choices(), known_of(job)
+    serve, choices, known = job.serve, ResolvedSettings(), known_of(job)
     extra = Extra(serve)
     settings = settings_of(job, network, device, extra, choices)
     setup = setup_of(serve, network, choices)
@@ -98,9 +98,10 @@ def account(job: Job, network: Network, device: Device) -> Account:
     stages = [_stage(part, server) for part in stages_of(network, settings.pp)]
     worst = min(stages, key=lambda stage: stage.pool.tokens if stage.pool is not None else 0)
     label = f"tp{settings.tp}" if settings.tp > 1 else "gpu 0"
+    labels = [f"pp{i} {label}" if settings.pp > 1 else label for i in range(len(stages))]
     ranks = tuple(
-        Rank(Holding(_phases(stage, server)), f"pp{i} {label}" if settings.pp > 1 else label, settings.tp, i, server.beside) for i, stage in enumerate(stages)
-    )  # fmt: skip
+        Rank(ServerPhases(_phases(stage, server)), name, settings.tp, i, server.beside) for i, (name, stage) in enumerate(zip(labels, stages, strict=True))
+    )
     _assume(settings, worst, known, choices)
     extra.tell(choices, NAME)
     at_once = max(worst.pool.tokens // settings.context, 1) if worst.pool is not None else 1
@@ -203,7 +204,7 @@ def _refusals(stage: Stage, server: Server, serve: Serve) -> tuple[str, ...]:
     return ()
 
 
-def _assume(s: Settings, stage: Stage, known: dict[str, int], choices: Choices) -> None:
+def _assume(s: Settings, stage: Stage, known: dict[str, int], choices: ResolvedSettings) -> None:
     if stage.budget is not None and "free_before_load" not in known:
         choices.assume("what is free before loading: the device less a CUDA context and NCCL's buffers; no other process is on it")
     if s.speculative and s.speculative != "ngram":

@@ -10,17 +10,17 @@ from everybyte.basics.record import Record
 from everybyte.basics.units import MiB
 from everybyte.catalog.gpus import Gpu, all_gpus
 from everybyte.catalog.releases import Release
-from everybyte.engines.sglang.fraction import SOURCE, Asked, Reserve, resolve
+from everybyte.engines.sglang.fraction import SOURCE, Reserve, TraceRequest, resolve
 from everybyte.engines.sglang.pool import PAGES, Slots
 from everybyte.job import Job, Serve, ServeLora
 from everybyte.layers.network import Network
-from everybyte.rules.account import Device
-from everybyte.rules.cache import stores
-from everybyte.rules.choices import Choices
-from everybyte.rules.lora_slots import Slots as Adapters
-from everybyte.rules.overhead import context
-from everybyte.rules.serve_settings import Extra, captured, mesh_of, release_of
-from everybyte.rules.tensor_parallel import Cut, refuse_odd
+from everybyte.rules.accounting.account import Device
+from everybyte.rules.accounting.overhead import context
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.serving.lora_slots import Slots as Adapters
+from everybyte.rules.serving.settings import Extra, captured, mesh_of, release_of
+from everybyte.rules.serving.tensor_parallel import Cut, refuse_odd
+from everybyte.rules.step.cache import is_latent
 
 SPECULATIVE = {"mtp": "eagle", "nextn": "eagle", "eagle": "eagle", "eagle3": "eagle", "standalone": "standalone", "ngram": "ngram", "dflash": "dflash"}
 """Methods of speculative decoding -> how the rules call them."""
@@ -55,7 +55,7 @@ class Settings(Record, frozen=True):
     """Bytes of a number of recurrent states, 0: fp32 as the layers declare them."""
 
 
-def settings_of(job: Job, network: Network, device: Device, extra: Extra, choices: Choices) -> Settings:
+def settings_of(job: Job, network: Network, device: Device, extra: Extra, choices: ResolvedSettings) -> Settings:
     """Reads `serve` and `serve.extra`, whose keys are SGLang's own arguments, with - or _."""
     assert job.serve is not None
     serve = job.serve
@@ -109,13 +109,13 @@ def _lora(serve: Serve, extra: Extra) -> Adapters | None:
     return Adapters(count, rank or extra.count("max_lora_rank") or 16, targets or ())
 
 
-def reserve_of(serve: Serve, s: Settings, network: Network, device: Device, known: dict[str, int], extra: Extra, choices: Choices) -> Reserve:
+def reserve_of(serve: Serve, s: Settings, network: Network, device: Device, known: dict[str, int], extra: Extra, choices: ResolvedSettings) -> Reserve:
     """mem_fraction_static: the job's, or the release's rule for this device."""
     total = _total(device, known, choices)
     sizes = captured(serve)
     towers = [tower for tower in network.towers if tower.name != "encoder"]
     vision = (sum(run.count for run in towers[0].runs), towers[0].hidden) if towers and serve.multimodal is not False else (0, 0)
-    asked = Asked(
+    asked = TraceRequest(
         total, s.tp * s.pp, s.tp, s.groups, s.chunk, None if sizes is None else max(sizes, default=0), s.running, s.speculative,
         is_mla=is_latent(network), deepep=str(extra.get("moe_a2a_backend") or "") == "deepep", vision=vision,
     )  # fmt: skip
@@ -125,7 +125,7 @@ def reserve_of(serve: Serve, s: Settings, network: Network, device: Device, know
     return rule._replace(fraction=fraction)
 
 
-def _total(device: Device, known: dict[str, int], choices: Choices) -> float:
+def _total(device: Device, known: dict[str, int], choices: ResolvedSettings) -> float:
     """MiB of the device as nvidia-smi shows them, a little more than what torch sees; without hardware.gpu those of the smallest NVIDIA card of the
     catalogue that can have so much free; 0 where nothing is known."""
     if device.capacity:
@@ -144,8 +144,3 @@ def _total(device: Device, known: dict[str, int], choices: Choices) -> float:
 def _card(device: Device) -> Gpu | None:
     """The device in the catalogue."""
     return next((gpu for gpu in all_gpus() if gpu.name == device.name), None)
-
-
-def is_latent(network: Network) -> bool:
-    """Whether attention stores latents (MLA)."""
-    return any(cache.name == "latent" for store in stores(network) for cache in store.caches)

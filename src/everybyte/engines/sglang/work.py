@@ -10,14 +10,14 @@ from everybyte.basics.units import KiB, MiB, ceil_div
 from everybyte.engines.sglang.fraction import decode_sizes
 from everybyte.engines.sglang.settings import Settings
 from everybyte.layers.network import Network
-from everybyte.layers.setup import Setup
+from everybyte.layers.recording.setup import Setup
 from everybyte.ledger.build import Line, plain
 from everybyte.models.widths import widths_of
-from everybyte.rules.cache import Format
-from everybyte.rules.paged import layer_caches, prices
-from everybyte.rules.prefill import fused_lines
-from everybyte.rules.static import weight_lines
-from everybyte.rules.tensor_parallel import Cut
+from everybyte.rules.serving.pages import layer_caches, prices
+from everybyte.rules.serving.prefill import fused_lines
+from everybyte.rules.serving.tensor_parallel import Cut
+from everybyte.rules.step.cache import Format
+from everybyte.rules.step.persistent_state import weight_lines
 
 SOURCE = "sglang layers/activation.py SiluAndMul, moe/fused_moe_triton/fused_moe.py, logits_processor.py, sampler.py"
 GRAPHS = (

@@ -13,13 +13,13 @@ from everybyte.engines.tensorrt_llm.work import activation_line
 from everybyte.job import Job
 from everybyte.layers.network import Network
 from everybyte.ledger.build import Line
-from everybyte.rules.account import Account, Device
-from everybyte.rules.choices import Choices
-from everybyte.rules.pooled import Server, account_of
-from everybyte.rules.prefill import fused_lines
-from everybyte.rules.serve_settings import Extra, kv_format, mesh_of, release_of
-from everybyte.rules.serve_weights import setup_of
-from everybyte.rules.tensor_parallel import Cut, refuse_odd
+from everybyte.rules.accounting.account import Account, Device
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.serving.kv_pool_server import Server, account_of
+from everybyte.rules.serving.prefill import fused_lines
+from everybyte.rules.serving.settings import Extra, kv_format, mesh_of, release_of
+from everybyte.rules.serving.tensor_parallel import Cut, refuse_odd
+from everybyte.rules.serving.weights import setup_of
 
 NAME = "TensorRT-LLM"
 CACHES = ("bf16", "fp16", "fp8", "int8", "nvfp4")
@@ -31,7 +31,7 @@ SOURCE = "TensorRT-LLM KvCacheConfig.free_gpu_memory_fraction (0.9): of what is 
 def account(job: Job, network: Network, device: Device) -> Account:
     """The account of one replica."""
     assert job.serve is not None
-    serve, choices = job.serve, Choices()
+    serve, choices = job.serve, ResolvedSettings()
     extra = Extra(serve)
     release = release_of(serve, "tensorrt-llm", choices)
     mesh = mesh_of(job)

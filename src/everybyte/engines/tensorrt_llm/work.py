@@ -6,7 +6,7 @@ from everybyte.basics.units import ceil_div
 from everybyte.layers.network import Network
 from everybyte.ledger.build import Line, plain
 from everybyte.models.widths import widths_of
-from everybyte.rules.tensor_parallel import Cut
+from everybyte.rules.serving.tensor_parallel import Cut
 
 SOURCE = (
     "logs of two builds (TensorRT-LLM 0.17, 0.18: `memory of execution context`): three hidden states, the feed-forward's product and logits of every token of "

@@ -10,16 +10,16 @@ import msgspec
 from everybyte.basics.errors import Unsupported
 from everybyte.job import Job, Train
 from everybyte.layers.network import Network
-from everybyte.layers.setup import Setup
+from everybyte.layers.recording.setup import Setup
 from everybyte.ledger.entry import Phase
 from everybyte.ledger.ledger import Ledger
 from everybyte.models.count import parameter_count
-from everybyte.rules.account import Account, Device, Rank
-from everybyte.rules.adapted import adapted
-from everybyte.rules.adapter_from_job import adapter_of
-from everybyte.rules.choices import Choices
-from everybyte.rules.from_job import Defaults
-from everybyte.rules.layout import WHOLE
+from everybyte.rules.accounting.account import Account, Device, Rank
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.from_job.adapters import adapter_of
+from everybyte.rules.from_job.recipe import Defaults
+from everybyte.rules.step.adapted_network import adapted
+from everybyte.rules.step.layout import WHOLE
 from everybyte.textbook.estimate import Outline, textbook_ledger
 
 DEFAULTS = Defaults("the textbook")
@@ -46,7 +46,7 @@ class HandBill(msgspec.Struct, frozen=True, eq=False):
 def account(job: Job, network: Network, device: Device) -> Account:  # all engines are asked alike; the equations know no device
     """The account of the first pipeline stage's rank. Raises Unsupported for what the equations do not know."""
     assert job.train is not None
-    choices = Choices()
+    choices = ResolvedSettings()
     choices.note("train.framework", "textbook", "given")
     choices.assume("equations of the literature for GPT blocks; no temporaries, workspaces or allocator")
     trainable = trainable_params(job.train, network, choices)
@@ -66,7 +66,7 @@ def outline(network: Network, trainable: int) -> Outline:
     )  # fmt: skip
 
 
-def trainable_params(train: Train, network: Network, choices: Choices) -> int:
+def trainable_params(train: Train, network: Network, choices: ResolvedSettings) -> int:
     """Parameters that get a gradient: those of the adapter, if there is one."""
     adapter = adapter_of(train, network, DEFAULTS.framework, DEFAULTS.adapter, DEFAULTS.kernels.experts, choices)
     if adapter is None:

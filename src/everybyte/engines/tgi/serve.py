@@ -13,12 +13,12 @@ from everybyte.basics.units import ceil_div
 from everybyte.job import Job
 from everybyte.layers.network import Network
 from everybyte.models.widths import widths_of
-from everybyte.rules.account import Account, Device
-from everybyte.rules.choices import Choices
-from everybyte.rules.pooled import Server, account_of, prompt_line
-from everybyte.rules.serve_settings import Extra, kv_format, mesh_of, release_of
-from everybyte.rules.serve_weights import setup_of
-from everybyte.rules.tensor_parallel import Cut, refuse_odd
+from everybyte.rules.accounting.account import Account, Device
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.serving.kv_pool_server import Server, account_of, prompt_line
+from everybyte.rules.serving.settings import Extra, kv_format, mesh_of, release_of
+from everybyte.rules.serving.tensor_parallel import Cut, refuse_odd
+from everybyte.rules.serving.weights import setup_of
 
 NAME = "TGI"
 CACHES = ("fp8",)
@@ -32,7 +32,7 @@ WARMUP = "text-generation-inference flash_causal_lm.py warmup: one forward pass;
 def account(job: Job, network: Network, device: Device) -> Account:
     """The account of one replica."""
     assert job.serve is not None
-    serve, choices = job.serve, Choices()
+    serve, choices = job.serve, ResolvedSettings()
     extra = Extra(serve)
     release = release_of(serve, "tgi", choices)
     tp = mesh_of(job).tp or extra.count("num_shard") or 1

@@ -6,12 +6,12 @@ from typing import Any
 
 from everybyte.basics.dtypes import FP32
 from everybyte.basics.record import Record
-from everybyte.layers import ops
+from everybyte.layers.common.norm import Norm
 from everybyte.layers.network import Embedding
-from everybyte.layers.norm import Norm
-from everybyte.layers.replay import early_stop
-from everybyte.layers.size import TOKENS, Axis, B, Dim, Dims, Size
-from everybyte.layers.tape import Step, Tape, Value
+from everybyte.layers.recording import ops
+from everybyte.layers.recording.replay import early_stop
+from everybyte.layers.recording.size import TOKENS, Axis, B, Dim, Dims, Size
+from everybyte.layers.recording.tape import Step, Tape, Value
 
 NAMES = ("wq", "wk", "wv", "wo")
 FEEDFORWARD = ("w1", "w3", "w2")

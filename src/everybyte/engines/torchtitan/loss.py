@@ -7,12 +7,12 @@ from typing import Literal
 from everybyte.basics.dtypes import FP32
 from everybyte.basics.record import Record
 from everybyte.engines.torchtitan.block import Group
-from everybyte.layers import ops
-from everybyte.layers.linear import linear
-from everybyte.layers.loss import cross_entropy
-from everybyte.layers.norm import Norm
-from everybyte.layers.size import Dim, Size, chunk_tokens
-from everybyte.layers.tape import Made, Tape, Value
+from everybyte.layers.common.linear import linear
+from everybyte.layers.common.norm import Norm
+from everybyte.layers.heads.loss import cross_entropy
+from everybyte.layers.recording import ops
+from everybyte.layers.recording.size import Dim, Size, chunk_tokens
+from everybyte.layers.recording.tape import Made, Tape, Value
 
 Kind = Literal["eager", "compiled", "parallel", "chunked-logits", "chunked-head"]
 

@@ -12,14 +12,14 @@ from everybyte.basics.record import Record
 from everybyte.catalog.releases import Release
 from everybyte.engines.torchtitan.block import FEEDFORWARD, NAMES, Group, TitanBlock, TitanEmbedding
 from everybyte.engines.torchtitan.loss import Kind, TitanHead
-from everybyte.layers.attention import Attention
-from everybyte.layers.block import Block
-from everybyte.layers.mlp import GatedMLP
-from everybyte.layers.moe import MoE
+from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.blocks.transformer import Block
+from everybyte.layers.common.mlp import GatedMLP
+from everybyte.layers.common.norm import Norm
+from everybyte.layers.experts.moe import MoE
+from everybyte.layers.experts.token_choice import TokenChoice
 from everybyte.layers.network import Embedding, Network, Run
-from everybyte.layers.norm import Norm
-from everybyte.layers.size import Dim, Dims
-from everybyte.layers.token_choice import TokenChoice
+from everybyte.layers.recording.size import Dim, Dims
 
 PATH = "model"
 POSITIONS = {"": 131_072, "head": 40_960}

@@ -11,14 +11,14 @@ from everybyte.basics.record import Record
 from everybyte.catalog.releases import Release
 from everybyte.engines.torchtitan.block import StageEnd
 from everybyte.layers.network import Network, Run
-from everybyte.layers.size import Batch, Point, Size
+from everybyte.layers.recording.size import Batch, Point, Size
 from everybyte.ledger.build import Line, plain
-from everybyte.rules.fsdp import RowShards
-from everybyte.rules.pipeline import Flight, in_flight
-from everybyte.rules.recipe import Recipe
-from everybyte.rules.schedules import Plan
-from everybyte.rules.stages import Stage, weighted
-from everybyte.rules.step import Waiting
+from everybyte.rules.parallel.pipeline import Flight, in_flight
+from everybyte.rules.parallel.schedules import Plan
+from everybyte.rules.parallel.stages import Stage, weighted
+from everybyte.rules.sharding.fsdp import Fsdp2
+from everybyte.rules.step.recipe import Recipe
+from everybyte.rules.step.timeline import Waiting
 
 RECEIVED = (
     "torch.distributed.pipelining stage.py: tensors for the input of every micro-batch (_prepare_forward_infra) and for the gradient of its output "
@@ -26,7 +26,7 @@ RECEIVED = (
 )
 
 
-class StageShards(RowShards, frozen=True):
+class StageShards(Fsdp2, frozen=True):
     """FSDP2 on a rank with several stages: each shares its whole gradients behind its own last backward pass (torch.distributed.pipelining
     schedules.py `last_backward`). Where micro-batches are one group, all have left the later stage before the first comes back to the earlier one."""
 
@@ -45,7 +45,7 @@ class StageShards(RowShards, frozen=True):
     def accumulated(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
         """Whole gradients of one stage, this rank's part of those of the others."""
         others, stage = _divided(network, self.shared)
-        return (*RowShards.accumulated(self, stage, recipe), *self.gradients(others, recipe))
+        return (*Fsdp2.accumulated(self, stage, recipe), *self.gradients(others, recipe))
 
 
 @lru_cache(maxsize=1024)

@@ -19,19 +19,19 @@ from everybyte.engines.torchtitan.release import release_of, stores_attention
 from everybyte.job import Hardware, Job, Train
 from everybyte.job.words import Sharding
 from everybyte.layers.network import Network
-from everybyte.layers.setup import Kernels, Setup
-from everybyte.rules.account import Account, Device, Rank
-from everybyte.rules.choices import Choices
-from everybyte.rules.from_job import Defaults, batch_of, optimizer_of, refuse_offload
-from everybyte.rules.layout import WHOLE
-from everybyte.rules.mesh import NODE, Mesh, mesh_of
-from everybyte.rules.nccl import beside_allocator
-from everybyte.rules.pipeline import covered
-from everybyte.rules.recipe import Recipe, RecomputePlan
-from everybyte.rules.schedules import plan_of
-from everybyte.rules.stages import kinds, stages_of
-from everybyte.rules.training import Training
-from everybyte.rules.units import Units
+from everybyte.layers.recording.setup import Kernels, Setup
+from everybyte.rules.accounting.account import Account, Device, Rank
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.communication.nccl import beside_allocator
+from everybyte.rules.from_job.recipe import Defaults, batch_of, optimizer_of, refuse_offload
+from everybyte.rules.parallel.mesh import NODE, Mesh, mesh_of
+from everybyte.rules.parallel.pipeline import covered
+from everybyte.rules.parallel.schedules import plan_of
+from everybyte.rules.parallel.stages import kinds, stages_of
+from everybyte.rules.sharding.fsdp_units import Units
+from everybyte.rules.step.layout import WHOLE
+from everybyte.rules.step.recipe import Recipe, RecomputePlan
+from everybyte.rules.step.training import Training
 
 EAGER = Kernels(attention="flash")
 CHUNKS = 8
@@ -49,7 +49,7 @@ COMPILED = Kernels(attention="flash", norm="fused", mlp="fused", rope="fused")
 def account(job: Job, network: Network, device: Device) -> Account:
     """The account of a run. Raises BadInput or Unsupported with the key's path."""
     assert job.train is not None
-    train, choices = job.train, Choices()
+    train, choices = job.train, ResolvedSettings()
     _check(train)
     release = release_of(train.version)
     choices.note("train.framework", "torchtitan", "given")
@@ -91,7 +91,7 @@ def _check(train: Train) -> None:
         )
 
 
-def _shares(train: Train, network: Network, mesh: Mesh, release: Release, choices: Choices) -> Iterator[tuple[Share, bool]]:
+def _shares(train: Train, network: Network, mesh: Mesh, release: Release, choices: ResolvedSettings) -> Iterator[tuple[Share, bool]]:
     """The kinds of ranks: one for each pipeline stage; and whether another one like it has as much in flight."""
     if mesh.pp == 1:
         yield Share(network, (), "every rank" if mesh.gpus > 1 else "gpu 0", 0), False
@@ -103,7 +103,7 @@ def _shares(train: Train, network: Network, mesh: Mesh, release: Release, choice
     yield from zip(shares, covered(kinds(network, stages), in_flight), strict=True)
 
 
-def _layout(train: Train, network: Network, mesh: Mesh, release: Release, choices: Choices) -> StageShards:
+def _layout(train: Train, network: Network, mesh: Mesh, release: Release, choices: ResolvedSettings) -> StageShards:
     """FSDP2 as parallelize.py applies it. Without a policy stages of a pipeline keep their weights gathered, and their whole gradients until the
     last micro-batch."""
     usual: Sharding = "fsdp2-no-reshard" if mesh.pp > 1 else "fsdp2"
@@ -118,14 +118,14 @@ def _layout(train: Train, network: Network, mesh: Mesh, release: Release, choice
     )  # fmt: skip
 
 
-def _expandable(hardware: Hardware | None, mesh: Mesh, choices: Choices) -> bool:
+def _expandable(hardware: Hardware | None, mesh: Mesh, choices: ResolvedSettings) -> bool:
     """run_train.sh sets PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; multinode_trainer.slurm and torchrun by itself do not."""
     one_node = mesh.gpus <= ((hardware.gpus_per_node if hardware else None) or NODE)
     choices.assume(f"started by {'run_train.sh, with' if one_node else 'multinode_trainer.slurm, without'} expandable segments (env.alloc_conf says otherwise)")
     return one_node
 
 
-def _form(train: Train, mesh: Mesh, release: Release, device: Device, choices: Choices) -> Form:
+def _form(train: Train, mesh: Mesh, release: Release, device: Device, choices: ResolvedSettings) -> Form:
     compiled = choices.pick("train.compile", train.compile, False, default_of(release.title))
     group = Group(mesh.tp, train.mesh is None or train.mesh.sp is not False)
     chunks = (train.loss.chunks if train.loss else None) or CHUNKS
@@ -142,7 +142,7 @@ def _own_products(train: Train) -> int:
     return int(found[1]) + 1 if found else 0
 
 
-def _loss(train: Train, mesh: Mesh, release: Release, compiled: bool, choices: Choices) -> Kind:
+def _loss(train: Train, mesh: Mesh, release: Release, compiled: bool, choices: ResolvedSettings) -> Kind:
     usual = "chunked" if release.has("chunks_head") else ("vocab-parallel" if mesh.tp > 1 else ("compiled" if compiled else "standard"))
     kind = choices.pick("train.loss.kind", train.loss.kind if train.loss else None, usual, default_of(release.title))
     if kind == "chunked":
@@ -154,7 +154,7 @@ def _loss(train: Train, mesh: Mesh, release: Release, compiled: bool, choices: C
     return "compiled" if kind == "compiled" else "eager"
 
 
-def _recipe(train: Train, network: Network, mesh: Mesh, form: Form, choices: Choices) -> Recipe:
+def _recipe(train: Train, network: Network, mesh: Mesh, form: Form, choices: ResolvedSettings) -> Recipe:
     release = form.release
     defaults = Defaults(release.title, impl="fused" if release.has("fused_optimizer") else "foreach", batch_bytes_per_token=16)
     batch = batch_of(train, network, defaults, choices)
@@ -178,7 +178,7 @@ def _every(train: Train) -> int | None:
     return int(option)
 
 
-def _recompute(train: Train, choices: Choices, release: Release) -> RecomputePlan:
+def _recompute(train: Train, choices: ResolvedSettings, release: Release) -> RecomputePlan:
     given = train.recompute
     policy = choices.pick("train.recompute.policy", given.policy if given else None, "selective", default_of(release.title))
     every = (given.every if given else None) or _every(train)

@@ -8,10 +8,10 @@ from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of
 from everybyte.job import Hardware, Train
 from everybyte.layers.network import Network
-from everybyte.rules.choices import Choices
-from everybyte.rules.fsdp import RowShards
-from everybyte.rules.spread import Spread
-from everybyte.rules.units import Units
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.from_job.parallel_plan import ParallelPlan
+from everybyte.rules.sharding.fsdp import Fsdp2
+from everybyte.rules.sharding.fsdp_units import Units
 
 PIECES = {"tok_embeddings": "embed", "output": "head"}
 """torchtune's names -> pieces of the network."""
@@ -19,7 +19,7 @@ LARGE = 100_000
 """Words from which on configs for full training of Llama (3 and later) shard embedding and output apart."""
 
 
-def sharded(train: Train, hardware: Hardware | None, framework: str, choices: Choices) -> Train:
+def sharded(train: Train, hardware: Hardware | None, framework: str, choices: ResolvedSettings) -> Train:
     """The job with the recipes' only way of using several GPUs filled in."""
     gpus = (hardware.gpus if hardware else None) or 1
     if gpus == 1:
@@ -30,9 +30,9 @@ def sharded(train: Train, hardware: Hardware | None, framework: str, choices: Ch
     return replace(train, sharding=sharding)
 
 
-def with_units(found: Spread, train: Train, network: Network, choices: Choices) -> Spread:
+def with_units(found: ParallelPlan, train: Train, network: Network, choices: ResolvedSettings) -> ParallelPlan:
     """The layout with `custom_sharded_layers` as units."""
-    if not isinstance(found.layout, RowShards):
+    if not isinstance(found.layout, Fsdp2):
         return found
     usual = ("tok_embeddings", "output") if train.adapter is None and network.family == "llama" and network.vocab > LARGE and not network.tied else ()
     asked = choices.pick("train.extra.custom_sharded_layers", (train.extra or {}).get("custom_sharded_layers"), usual, default_of("torchtune's configs"))

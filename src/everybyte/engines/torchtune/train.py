@@ -14,15 +14,16 @@ from everybyte.basics.dtypes import BF16, FP32
 from everybyte.engines.torchtune.several import sharded, with_units
 from everybyte.job import Adapter, Job, Train
 from everybyte.layers.network import Network
-from everybyte.layers.setup import Adapter as LowRank
-from everybyte.layers.setup import Kernels
+from everybyte.layers.recording.setup import Adapter as LowRank
+from everybyte.layers.recording.setup import Kernels
 from everybyte.ledger.build import Line, plain
-from everybyte.rules.account import Account, Device
-from everybyte.rules.choices import Choices
-from everybyte.rules.from_job import Defaults, recipe_of
-from everybyte.rules.recipe import Recipe
-from everybyte.rules.spread import rank_of, spread
-from everybyte.rules.training import training
+from everybyte.rules.accounting.account import Account, Device
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.from_job.parallel_plan import rank_of
+from everybyte.rules.from_job.recipe import Defaults, recipe_of
+from everybyte.rules.from_job.recipe.over_gpus import spread
+from everybyte.rules.step.recipe import Recipe
+from everybyte.rules.step.training import training
 
 LINEARS = {"output_proj": "o_proj", "w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
 """torchtune's names of linear layers -> those of the Hugging Face modules."""
@@ -33,7 +34,7 @@ LOGITS_DROPPED_FROM = "2024-07"
 ROPE_SOURCE = "torchtune modules/position_embeddings.py: cos and sin of every position in fp32, one buffer that all layers share"
 
 
-def loss(train: Train, choices: Choices) -> str:
+def loss(train: Train, choices: ResolvedSettings) -> str:
     """Chunked cross entropy is the configs' default since 2024-08; compile covers it too."""
     kind = train.loss.kind if train.loss else None
     if kind == "standard":
@@ -64,7 +65,7 @@ DEFAULTS = Defaults(
 def account(job: Job, network: Network, device: Device) -> Account:
     """The account of a recipe. Data-parallel ranks are alike."""
     assert job.train is not None
-    train, choices = _renamed(job.train), Choices()
+    train, choices = _renamed(job.train), ResolvedSettings()
     recipe = recipe_of(train, network, replace(DEFAULTS, kernels=kernels(train)), choices)
     recipe = _packed(recipe)
     if train.compile:

@@ -13,15 +13,15 @@ from everybyte.basics.origin import default_of, inferred
 from everybyte.catalog.releases import release_in
 from everybyte.job import Job, Serve
 from everybyte.layers.network import Network
-from everybyte.layers.setup import AttentionKernel, Kernels, Packed, Setup
-from everybyte.layers.size import Batch
+from everybyte.layers.recording.setup import AttentionKernel, Kernels, Packed, Setup
+from everybyte.layers.recording.size import Batch
 from everybyte.models.source import checkpoint_of
 from everybyte.models.stored import PLAIN_ROUTERS
-from everybyte.rules.account import Account, Device, Rank
-from everybyte.rules.cache import Format, passes_window, price
-from everybyte.rules.choices import Choices
-from everybyte.rules.generation import Generation
-from everybyte.rules.serve_weights import packing
+from everybyte.rules.accounting.account import Account, Device, Rank
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.serving.generation import Generation
+from everybyte.rules.serving.weights import packing
+from everybyte.rules.step.cache import Format, passes_window, price
 
 if TYPE_CHECKING:
     from everybyte.checkpoint import Checkpoint
@@ -36,7 +36,7 @@ ATTENTION: dict[str, AttentionKernel] = {
 def account(job: Job, network: Network, device: Device) -> Account:
     """The account of inference on one GPU."""
     assert job.serve is not None
-    serve, choices = job.serve, Choices()
+    serve, choices = job.serve, ResolvedSettings()
     extra = serve.extra or {}
     refuse_unknown(serve, extra)
     stored = checkpoint_of(job.model)
@@ -81,7 +81,7 @@ def refuse_unknown(serve: Serve, extra: dict[str, Any]) -> None:
         raise Unsupported("serve.extra.library", f"{extra['library']!r} pipelines are not supported yet; supported: single transformers models")
 
 
-def weights_of(serve: Serve, network: Network, stored: Checkpoint | None, choices: Choices) -> tuple[DType, Packed | None]:
+def weights_of(serve: Serve, network: Network, stored: Checkpoint | None, choices: ResolvedSettings) -> tuple[DType, Packed | None]:
     """(type of what is not packed, the packed format). Default: the checkpoint's own."""
     given = serve.weights
     if given is None or given.format is None:
@@ -113,7 +113,7 @@ def stored_dtype(stored: Checkpoint | None) -> DType | None:
     return DTYPES[most] if most in ("fp32", "bf16", "fp16") else None
 
 
-def format_of(serve: Serve, weights: DType, choices: Choices) -> Format:
+def format_of(serve: Serve, weights: DType, choices: ResolvedSettings) -> Format:
     """How the cache is stored."""
     given = serve.kv_dtype
     word = choices.pick("serve.kv_dtype", given.k if given else None, "auto", default_of(NAME))

@@ -10,19 +10,20 @@ from msgspec.structs import replace
 from everybyte.catalog.releases import release_in
 from everybyte.job import Job, Train
 from everybyte.layers.network import Network
-from everybyte.layers.setup import Kernels
-from everybyte.rules.account import Account, Device
-from everybyte.rules.adapter_from_job import prepared_by_trl
-from everybyte.rules.choices import Choices
-from everybyte.rules.from_job import Defaults, recipe_of
-from everybyte.rules.spread import rank_of, spread
-from everybyte.rules.training import training
+from everybyte.layers.recording.setup import Kernels
+from everybyte.rules.accounting.account import Account, Device
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.from_job.adapters import prepared_by_trl
+from everybyte.rules.from_job.over_gpus import spread
+from everybyte.rules.from_job.parallel_plan import rank_of
+from everybyte.rules.from_job.recipe import Defaults, recipe_of
+from everybyte.rules.step.training import training
 
 UNRAISED = frozenset({"gpt2", "gpt_bigcode", "gpt_neox", "bloom", "falcon", "opt", "mpt", "dbrx"})
 """model_types whose modeling files computed the loss on 16-bit logits until they took loss/loss_utils.py in 4.49 (read in 4.45.2, 4.48.1, 4.49.0)."""
 
 
-def loss(train: Train, choices: Choices, *, network: Network) -> str:
+def loss(train: Train, choices: ResolvedSettings, *, network: Network) -> str:
     """Which cross entropy runs: modeling files until 4.45, loss/loss_utils.py with a shifted copy until 4.49, without it from 4.50."""
     kernels = train.kernels or ()
     kind = train.loss.kind if train.loss else None
@@ -89,11 +90,11 @@ def defaults(train: Train, network: Network) -> Defaults:
 def account(job: Job, network: Network, device: Device) -> Account:
     """The account of a Trainer step. Data-parallel ranks are alike."""
     assert job.train is not None
-    choices = Choices()
+    choices = ResolvedSettings()
     usual = defaults(job.train, network)
     recipe = recipe_of(job.train, network, usual, choices)
     if job.train.extra:
-        from everybyte.rules.preference_from_job import preference_of, preferred  # an algorithm is one of the settings
+        from everybyte.rules.from_job.preference import preference_of, preferred  # an algorithm is one of the settings
 
         if (asked := preference_of(job.train)) is not None:
             return preferred(asked, job, network, device, recipe, usual.framework, choices)

@@ -15,11 +15,11 @@ from everybyte.engines.vllm.network import first_with
 from everybyte.engines.vllm.release import is_v1
 from everybyte.engines.vllm.settings import Settings, card
 from everybyte.layers.network import Network, Tower
-from everybyte.layers.setup import Setup
-from everybyte.layers.size import elements
+from everybyte.layers.recording.setup import Setup
+from everybyte.layers.recording.size import elements
 from everybyte.ledger.build import Line, plain
-from everybyte.rules.account import Device
-from everybyte.rules.overhead import cublas_workspace
+from everybyte.rules.accounting.account import Device
+from everybyte.rules.accounting.overhead import cublas_workspace
 
 FORWARD = "vllm model_executor/models and layers/activation.py SiluAndMul: gate and up joined, their product, hidden states of caller, layer and residual"
 EXPERTS = "vllm model_executor/layers/fused_moe: two workspaces for the tokens of all chosen experts; from 0.17 on they are kept (v1/worker/workspace.py)"

@@ -17,13 +17,11 @@ from everybyte.engines.vllm.pages import Spec
 from everybyte.engines.vllm.release import is_v1
 from everybyte.engines.vllm.settings import Settings
 from everybyte.layers.network import Network, Run, declare, hidden_dims
-from everybyte.layers.size import elements
-from everybyte.layers.tape import Cache
+from everybyte.layers.recording.size import elements
+from everybyte.layers.recording.tape import Cache
 from everybyte.models.count import DECLARE
-from everybyte.rules.cache import stores
+from everybyte.rules.step.cache import LATENT
 
-LATENT = "latent"
-"""How layers of multi-head latent attention call what they store."""
 BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "fp8_inc": 1, "fp8_ds_mla": 1, "bfloat16": 2, "float16": 2, "float32": 4}
 """Of a number, by --kv-cache-dtype."""
 PER_HEAD = {"int8_per_token_head": 1.0, "fp8_per_token_head": 1.0, "int4_per_token_head": 0.5}
@@ -42,11 +40,6 @@ class Layers(NamedTuple):
     specs: tuple[Spec, ...]
     block: int
     """Tokens of a block of attention."""
-
-
-def is_latent(network: Network) -> bool:
-    """Whether attention stores latents."""
-    return any(cache.name == LATENT for store in stores(network) for cache in store.caches)
 
 
 def kv_bytes(s: Settings, numbers: int, heads: int) -> int:

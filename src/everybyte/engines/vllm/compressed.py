@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from everybyte.basics.errors import Unsupported
 from everybyte.basics.units import ceil_div, round_up
 from everybyte.engines.vllm.pages import Group, Plan, Spec
-from everybyte.layers.tape import Cache
+from everybyte.layers.recording.tape import Cache
 
 BLOCK = 256
 """Tokens of a block of compressed keys where the job does not say (models/config.py DeepseekV4ForCausalLMConfig)."""

@@ -10,9 +10,9 @@ from everybyte.basics.record import Record
 from everybyte.engines.vllm.settings import Settings
 from everybyte.job import Serve
 from everybyte.layers.network import Network
-from everybyte.layers.setup import Kernels, Setup
+from everybyte.layers.recording.setup import Kernels, Setup
 from everybyte.models.source import network_of
-from everybyte.rules.choices import Choices
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 
 UNNAMED = ("mtp", "ngram", "suffix", "medusa")
 """Methods of speculation that need no model of their own beside the network, or whose heads are not modelled."""
@@ -25,7 +25,7 @@ class Draft(Record, frozen=True):
     setup: Setup
 
 
-def draft_of(serve: Serve, s: Settings, choices: Choices) -> Draft | None:
+def draft_of(serve: Serve, s: Settings, choices: ResolvedSettings) -> Draft | None:
     """The draft model of a job, if it names one."""
     asked = serve.draft
     if asked is None:
@@ -52,7 +52,7 @@ def text_alone(network: Network) -> Network:
     return replace(network, towers=())
 
 
-def served(setup: Setup, network: Network, choices: Choices) -> Setup:
+def served(setup: Setup, network: Network, choices: ResolvedSettings) -> Setup:
     """What stays unquantised where the job does not point at files: published NVFP4 checkpoints of networks with experts pack the experts alone."""
     if setup.packed is None or setup.packed.format != "nvfp4" or network.stored is not None:
         return setup

@@ -10,9 +10,9 @@ from everybyte.engines.vllm.settings import Settings, card
 from everybyte.job import Job
 from everybyte.layers.network import Network
 from everybyte.ledger.build import Line, plain
-from everybyte.rules.account import Device
-from everybyte.rules.communicators import Communicator
-from everybyte.rules.nccl import Wires, nccl_lines, wires_of
+from everybyte.rules.accounting.account import Device
+from everybyte.rules.communication.communicators import Communicator
+from everybyte.rules.communication.nccl import Wires, nccl_lines, wires_of
 
 GROWTH_SOURCE = (
     "vllm utils/mem_utils.py memory_profiling: used memory that is not torch's, after the profiling run less before the engine; measured on one GPU: "

@@ -11,9 +11,9 @@ from everybyte.engines.vllm.pages import Demand, Plan, pages_of_request
 from everybyte.engines.vllm.release import is_v1
 from everybyte.engines.vllm.settings import Settings
 from everybyte.ledger.build import Line
-from everybyte.rules.account import Device
-from everybyte.rules.choices import Choices
-from everybyte.rules.overhead import context
+from everybyte.rules.accounting.account import Device
+from everybyte.rules.accounting.overhead import context
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 
 PARTS = ("weights", "activation_peak", "non_torch")
 """Figures that the log states and later rules use where they are given."""
@@ -88,7 +88,7 @@ def _token(plan: Plan) -> int:
     )  # fmt: skip
 
 
-def explained(stage: Stage, s: Settings, demand: Demand, device: Device, choices: Choices, figures: Mapping[str, Any]) -> tuple[str, ...]:
+def explained(stage: Stage, s: Settings, demand: Demand, device: Device, choices: ResolvedSettings, figures: Mapping[str, Any]) -> tuple[str, ...]:
     """Why the engine refuses to start, if it does; the longest context and the interval of gpu_memory_utilization go to the assumptions."""
     plan, pool = stage.plan, stage.pool
     if pool is None or not plan.groups:

@@ -7,7 +7,7 @@ import re
 from everybyte.basics.errors import BadInput
 from everybyte.catalog.releases import Release, newest, number_of, written
 from everybyte.job import Serve
-from everybyte.rules.choices import Choices
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 
 LINE = "vllm"
 V0, V1 = "v0", "v1"
@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"(?:vllm[ =]*)?v?(\d+)\.(\d+)(?:\.(\d+))?")
 _ON, _OFF = (1, "1", True), (0, "0", False)
 
 
-def release_of(serve: Serve, extra: dict[str, object], choices: Choices) -> Release:
+def release_of(serve: Serve, extra: dict[str, object], choices: ResolvedSettings) -> Release:
     """The version of a job; without one the latest that was read, or where VLLM_USE_V1 is 0 the last that many ran with V0. Raises BadInput for text
     that is no version."""
     asked = extra.get("VLLM_USE_V1")

@@ -22,17 +22,17 @@ from everybyte.engines.vllm.settings import Settings, gguf_type, settings_of
 from everybyte.engines.vllm.weights import ranks_of, weight_rows
 from everybyte.job import Job
 from everybyte.layers.network import Network
-from everybyte.layers.setup import Setup
+from everybyte.layers.recording.setup import Setup
 from everybyte.ledger.build import Line, plain
-from everybyte.rules.account import Account, Device, Rank
-from everybyte.rules.cache import Format
-from everybyte.rules.choices import Choices
-from everybyte.rules.decoding import ceiling_figures
-from everybyte.rules.holding import Holding
-from everybyte.rules.paged import layer_caches, prices
-from everybyte.rules.serve_settings import KV_TYPES, known_of
-from everybyte.rules.serve_weights import setup_of
-from everybyte.rules.tensor_parallel import refuse_odd, stage_network
+from everybyte.rules.accounting.account import Account, Device, Rank
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.serving.decoding import ceiling_figures
+from everybyte.rules.serving.pages import layer_caches, prices
+from everybyte.rules.serving.server_phases import ServerPhases
+from everybyte.rules.serving.settings import KV_TYPES, known_of
+from everybyte.rules.serving.tensor_parallel import refuse_odd, stage_network
+from everybyte.rules.serving.weights import setup_of
+from everybyte.rules.step.cache import Format
 
 CACHE = "vllm v1/core/kv_cache_utils.py: blocks that all layer groups share; V0: worker/cache_engine.py"
 
@@ -42,7 +42,7 @@ PROFILED_APART = (
 )
 
 
-class Server(Holding, frozen=True):
+class Server(ServerPhases, frozen=True):
     """What one rank holds by phase. After the profiling run the engine gives everything but the weights back (mem_utils.py memory_profiling), so that
     cache, graphs and the activations of serving find no holes."""
 
@@ -54,7 +54,7 @@ class Server(Holding, frozen=True):
 def account(job: Job, network: Network, device: Device) -> Account:
     """The account of one replica of a server; its tensor-parallel ranks are alike."""
     assert job.serve is not None
-    choices, known, fields = Choices(), known_of(job), fields_of(job)
+    choices, known, fields = ResolvedSettings(), known_of(job), fields_of(job)
     head = (DTYPES["fp16"], None) if gguf_type(job.serve) else None
     setup = served(setup_of(job.serve, network, choices, head), network, choices)
     s = settings_of(job, network, device, setup.weights, choices)

@@ -17,8 +17,9 @@ from everybyte.catalog.releases import Release
 from everybyte.engines.vllm.release import V0, is_v1, release_of
 from everybyte.job import CudaGraphs, Job, Serve, ServeLora
 from everybyte.layers.network import Network
-from everybyte.rules.account import Device
-from everybyte.rules.choices import Choices
+from everybyte.rules.accounting.account import Device
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.step.cache import is_latent
 
 CONTEXT = 4096
 """Where neither the job nor the network says how long a sequence may be."""
@@ -83,7 +84,7 @@ class Settings(Record, frozen=True):
     """The hybrid cache manager is switched off."""
 
 
-def settings_of(job: Job, network: Network, device: Device, weights: DType, choices: Choices) -> Settings:
+def settings_of(job: Job, network: Network, device: Device, weights: DType, choices: ResolvedSettings) -> Settings:
     """Reads `serve` and `serve.extra`, whose keys are vLLM's own arguments, with - or _."""
     assert job.serve is not None
     serve = job.serve
@@ -100,7 +101,7 @@ def settings_of(job: Job, network: Network, device: Device, weights: DType, choi
     _check_gpus(job, tp, pp, dp)
     images = serve.multimodal is not False and not extra.get("language_model_only") and any(tower.name != "encoder" for tower in network.towers)
     lora = _lora(serve, extra)
-    batched, sequences = _limits(release, context, device, images=images, lora=lora is not None, mla=_is_latent(network))
+    batched, sequences = _limits(release, context, device, images=images, lora=lora is not None, mla=is_latent(network))
     sequences = choices.pick("serve.sequences", serve.sequences, sequences, origin)
     batched = choices.pick("serve.batched_tokens", serve.batched_tokens, max(batched, 0 if is_v1(release) else sequences), origin)
     fraction = choices.pick("serve.memory_fraction", serve.memory_fraction, release.share("memory_fraction"), origin)
@@ -190,12 +191,6 @@ def _compute(extra: dict[str, Any], weights: DType) -> DType:
 def _attention(serve: Serve, extra: dict[str, Any]) -> str:
     listed = extra.get("attention_backends") or extra.get("attention_backend") or extra.get("VLLM_ATTENTION_BACKEND") or serve.attention or ""
     return str(listed[0] if isinstance(listed, list) and listed else listed).upper()
-
-
-def _is_latent(network: Network) -> bool:
-    from everybyte.engines.vllm.caches import is_latent
-
-    return is_latent(network)
 
 
 def _whole(extra: dict[str, Any], key: str, default: int) -> int:

@@ -17,12 +17,12 @@ from everybyte.basics.units import round_up
 from everybyte.engines.vllm.network import first_with, inside
 from everybyte.engines.vllm.settings import Settings
 from everybyte.layers.network import Network, Run
-from everybyte.layers.setup import Setup
-from everybyte.layers.size import Dim
-from everybyte.layers.tape import Parameter
+from everybyte.layers.recording.setup import Setup
+from everybyte.layers.recording.size import Dim
+from everybyte.layers.recording.tape import Parameter
 from everybyte.ledger.build import Line, plain
-from everybyte.rules.static import Group, groups, weight_lines
-from everybyte.rules.tensor_parallel import Cut
+from everybyte.rules.serving.tensor_parallel import Cut
+from everybyte.rules.step.persistent_state import Group, groups, weight_lines
 
 ROPE = "vllm model_executor/layers/rotary_embedding: cos and sin of every position, in the type of the model, whole on every rank"
 ABSORBED = "vllm v1/attention/backends/mla/common.py process_weights_after_loading: W_UK and W_UV beside kv_b_proj, in the type of the model"

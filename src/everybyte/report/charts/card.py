@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from everybyte.basics.units import GiB
 from everybyte.ledger.answer import Answer, RankAnswer
+from everybyte.ledger.by_category import by_category
 from everybyte.ledger.entry import Category
-from everybyte.ledger.held import held
 from everybyte.report.charts.spec import RIM, SMALL, WIDTH, Row, Spec, colours, exact, gib, in_stack_order, picture, rim, size_axis, tooltip
 from everybyte.report.palette import BACKGROUND, BAD, CAPACITY, FAINT_TEXT, FREE, LINE, Theme
 from everybyte.report.sums import outcome, rank_needs
@@ -27,7 +27,7 @@ def card(answer: Answer, rank: RankAnswer | None = None, theme: Theme = "light")
     rank = rank or answer.worst
     needed = rank_needs(answer, rank)
     capacity = answer.hardware.capacity if answer.hardware else None
-    parts = held(rank, needed)
+    parts = by_category(rank, needed)
     labels = {category: f"{category_label(category)} {short_size(size)}" for category, size in parts.items()}
     end = max(needed, capacity or 0, 1)
     layers = [_bar(rows(answer, rank), labels, end, theme)]
@@ -45,7 +45,7 @@ def card(answer: Answer, rank: RankAnswer | None = None, theme: Theme = "light")
 def rows(answer: Answer, rank: RankAnswer) -> list[Row]:
     """The segments from left to right."""
     needed = rank_needs(answer, rank)
-    parts = held(rank, needed)
+    parts = by_category(rank, needed)
     end = max(needed, answer.hardware.capacity if answer.hardware else 0, 1)
     out, start = [], 0
     for category in in_stack_order(parts):
@@ -152,7 +152,7 @@ def _subtitle(answer: Answer, rank: RankAnswer) -> str:
 
 
 def _description(answer: Answer, rank: RankAnswer) -> str:
-    parts = held(rank, rank_needs(answer, rank))
+    parts = by_category(rank, rank_needs(answer, rank))
     named = ", ".join(f"{category_label(c)} {short_size(parts[c])}" for c in in_stack_order(parts))
     where = f" of {rank.label}" if len(answer.ranks) > 1 else ""
     return f"Memory{where} at the peak, in {spoken(rank.peak_phase)}: {outcome(answer, rank)}. From left to right: {named}."

@@ -8,7 +8,7 @@ from everybyte.report.charts.capacity import APART, across
 from everybyte.report.charts.spec import WIDTH, Row, Spec, colours, gib, in_stack_order, picture, plain_labels, size_axis
 from everybyte.report.palette import BACKGROUND, FAINT_TEXT, TEXT, Theme
 from everybyte.report.words import category_label, short_size, spoken
-from everybyte.trace.timeline import Instant, Timeline
+from everybyte.trace.recording.timeline import Instant, Timeline
 
 HEIGHT = 300
 POINTS = 500

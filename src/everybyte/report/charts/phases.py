@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from everybyte.basics.units import GiB
 from everybyte.ledger.answer import Answer, RankAnswer
+from everybyte.ledger.by_category import living
 from everybyte.ledger.entry import OUTSIDE_ALLOCATOR, Category
-from everybyte.ledger.held import living
 from everybyte.report.charts.capacity import APART, across
 from everybyte.report.charts.spec import (
     RIM,

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from everybyte.ledger.answer import Answer, RankAnswer
+from everybyte.ledger.by_category import living
 from everybyte.ledger.entry import Category, Entry
-from everybyte.ledger.held import living
 from everybyte.report.charts.spec import RIM, SMALL, WIDTH, Row, Spec, exact, fitted, gib, in_stack_order, picture, rim, tooltip
 from everybyte.report.palette import BACKGROUND, CATEGORY_COLOUR, Theme, ink_on, mixed
 from everybyte.report.sums import place

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from everybyte.basics.units import GiB
 from everybyte.ledger.answer import Answer, RankAnswer
+from everybyte.ledger.by_category import by_category
 from everybyte.ledger.entry import Category
-from everybyte.ledger.held import held
 from everybyte.report.charts.capacity import APART, upright
 from everybyte.report.charts.spec import RIM, WIDTH, Row, Spec, colours, exact, gib, in_stack_order, picture, plain_labels, rim, size_axis, tooltip
 from everybyte.report.palette import BACKGROUND, Theme
@@ -30,7 +30,7 @@ def ranks(answer: Answer, theme: Theme = "light") -> Spec:
         "field": "rank", "type": "nominal", "sort": [_label(rank) for rank in shown], "title": None,
         "axis": {"ticks": False, "domain": False, "labelLimit": LABEL_ROOM, "labelPadding": 6},
     }  # fmt: skip
-    found = in_stack_order({category for rank in shown for category in held(rank, rank_needs(answer, rank))})
+    found = in_stack_order({category for rank in shown for category in by_category(rank, rank_needs(answer, rank))})
     layers = [_bars(data, found, end, y, theme), *([upright(capacity, theme)] if capacity is not None else []), _sizes(totals, y)]
     return picture(
         {"width": WIDTH - LABEL_ROOM, "height": {"step": step}, "layer": layers, "resolve": APART},
@@ -51,7 +51,7 @@ def shown_ranks(answer: Answer) -> list[RankAnswer]:
 
 
 def _rows(answer: Answer, rank: RankAnswer, end: int) -> list[Row]:
-    parts = held(rank, rank_needs(answer, rank))
+    parts = by_category(rank, rank_needs(answer, rank))
     out, start = [], 0
     for category in in_stack_order(parts):
         size = parts[category]

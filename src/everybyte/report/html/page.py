@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everybyte import __version__
+from everybyte.basics.version import __version__
 from everybyte.job import Job, job_to_text, read_job
 from everybyte.ledger.answer import Answer
 from everybyte.report.estimate import capacity_line, model_facts, settings_in_short

@@ -11,8 +11,8 @@ from everybyte.report.html.pictures import figure
 from everybyte.report.html.tags import Html, bullets, element, joined, table
 from everybyte.report.sums import outcome
 from everybyte.report.words import FIGURE_MEANING, short_size, spoken
-from everybyte.trace.asked import BirthRow
-from everybyte.trace.timeline import Timeline
+from everybyte.trace.recording.timeline import Timeline
+from everybyte.trace.request import BirthRow
 
 MOST_ROWS = 40
 

@@ -6,7 +6,7 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from everybyte.basics.origin import Setting
-from everybyte.conductor import filled_in
+from everybyte.estimator import filled_in
 from everybyte.job import read_job
 from everybyte.ledger.answer import ModelFacts
 from everybyte.models.count import active_count, parameter_count

@@ -9,8 +9,8 @@ from torch import nn
 
 from everybyte.basics.dtypes import DType
 from everybyte.basics.errors import BadInput, MissingExtra, Unsupported
-from everybyte.layers.setup import Setup
-from everybyte.rules.recipe import Recipe
+from everybyte.layers.recording.setup import Setup
+from everybyte.rules.step.recipe import Recipe
 from everybyte.trace.jobs.attention import FLASH, register_flash
 from everybyte.trace.jobs.packed import is_packed, pack
 from everybyte.trace.jobs.plan import Plan
@@ -86,7 +86,7 @@ def _config(plan: Plan) -> Any:
 
 
 def _prepare(model: Any, setup: Setup) -> None:
-    """peft.prepare_model_for_kbit_training: what is not packed becomes fp32, if the framework leaves it so (rules/adapter_from_job.py prepared_types).
+    """peft.prepare_model_for_kbit_training: what is not packed becomes fp32, if the framework leaves it so (rules/from_job/adapters.py prepared_types).
     Layers of bitsandbytes give their bias the type of their input again (nn/modules.py forward)."""
     head = model.get_output_embeddings()
     for module in model.modules():

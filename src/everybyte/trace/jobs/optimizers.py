@@ -1,11 +1,11 @@
-"""The optimizers of a job: classes of torch.optim and of bitsandbytes by the names of rules.optimizer."""
+"""The optimizers of a job: classes of torch.optim and of bitsandbytes by the names of rules.optimizers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from everybyte.basics.errors import Unsupported
-from everybyte.rules.optimizer import OptimizerPlan
+from everybyte.rules.optimizers.plan import OptimizerPlan
 
 if TYPE_CHECKING:
     import torch

@@ -12,8 +12,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from everybyte.basics.errors import Unsupported
-from everybyte.layers.setup import Packed
-from everybyte.trace.patches import replaced
+from everybyte.layers.recording.setup import Packed
+from everybyte.trace.hooks.patches import replaced
 
 FOUR_BIT = ("nf4", "fp4")
 """Formats of Linear4bit; int8 is that of Linear8bitLt."""

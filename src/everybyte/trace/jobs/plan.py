@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from everybyte.basics.errors import Unsupported
 from everybyte.catalog.models import model_config
-from everybyte.conductor import accounted
+from everybyte.estimator import accounted
 from everybyte.job import InlineModel, Job
 from everybyte.job.pattern import model_of
 from everybyte.layers.network import Network
 from everybyte.models.source import checkpoint_of
-from everybyte.rules.account import Account
-from everybyte.rules.recipe import Recipe
-from everybyte.rules.training import Training
+from everybyte.rules.accounting.account import Account
+from everybyte.rules.step.recipe import Recipe
+from everybyte.rules.step.training import Training
 from everybyte.trace.jobs.refuse import refuse_job, refuse_recipe
 
 STAND_IN = "meta-llama/Llama-3.2-1B"

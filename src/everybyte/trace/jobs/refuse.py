@@ -10,8 +10,8 @@ import msgspec
 from everybyte.basics.dtypes import FP32
 from everybyte.basics.errors import Unsupported
 from everybyte.job import Job, Train
-from everybyte.rules.adapter_from_job import PREPARED
-from everybyte.rules.recipe import Recipe
+from everybyte.rules.from_job.adapters import PREPARED
+from everybyte.rules.step.recipe import Recipe
 from everybyte.trace.jobs.optimizers import OPTIMIZERS
 
 FOLLOWED = frozenset({

@@ -11,7 +11,8 @@ from litestar.params import QueryParameter
 
 from everybyte.web.limits import retry
 from everybyte.web.pool import Pool
-from everybyte.web.work import JSON, Reply, error_reply
+from everybyte.web.replies import JSON, Reply
+from everybyte.web.work import error_reply
 
 POSTED = ("estimate", "explain", "fit", "compare", "charts", "measured", "report", "job", "read")
 """Each is the name of a task and of its route, /api/NAME."""

@@ -31,7 +31,7 @@ from everybyte.web.forms import (
     SettingsAnswer,
     WordsAnswer,
 )
-from everybyte.web.work import JSON
+from everybyte.web.replies import JSON
 
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")

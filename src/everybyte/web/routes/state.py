@@ -9,13 +9,13 @@ from litestar import Request, Response, get
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 
-from everybyte import __version__
+from everybyte.basics.version import __version__
 from everybyte.web.forms import HealthAnswer
 from everybyte.web.metrics import MEDIA, Metrics
 from everybyte.web.openapi import document
 from everybyte.web.pages import Pages
 from everybyte.web.pool import Pool
-from everybyte.web.work import JSON
+from everybyte.web.replies import JSON
 
 HOME = "index.html"
 

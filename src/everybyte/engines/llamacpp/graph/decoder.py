@@ -15,17 +15,17 @@ from everybyte.engines.llamacpp.graph.prompt import Placement, Prompt
 from everybyte.engines.llamacpp.graph.recurrent import States, delta_net, mamba1, mamba2
 from everybyte.engines.llamacpp.layers import attention_of, blocks_of, is_windowed, knows_windows, parts_of
 from everybyte.engines.llamacpp.release import is_fork
-from everybyte.layers.attention import Attention
-from everybyte.layers.block import Block, FinalNorm, ParallelBlock
-from everybyte.layers.delta_net import GatedDeltaNet
-from everybyte.layers.encoder import PostNormBlock
-from everybyte.layers.gemma4 import Gemma4Attention, Gemma4Block, Gemma4Stem
-from everybyte.layers.mamba1 import Mamba1
-from everybyte.layers.mamba2 import Mamba2
-from everybyte.layers.mixer_block import MixerBlock, TwinBlock
-from everybyte.layers.mla import MLA
+from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.mla import MLA
+from everybyte.layers.blocks.encoder import PostNormBlock
+from everybyte.layers.blocks.gemma4 import Gemma4Attention, Gemma4Block, Gemma4Stem
+from everybyte.layers.blocks.mixer import MixerBlock, TwinBlock
+from everybyte.layers.blocks.transformer import Block, FinalNorm, ParallelBlock
+from everybyte.layers.experts.router import Router
 from everybyte.layers.network import Network
-from everybyte.layers.router import Router
+from everybyte.layers.recurrent.delta_net import GatedDeltaNet
+from everybyte.layers.recurrent.mamba1 import Mamba1
+from everybyte.layers.recurrent.mamba2 import Mamba2
 
 
 class NoGraph(Exception):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from everybyte.allocator import ggml_ops as op
 from everybyte.allocator.ggml import F16, F32, Tensor
 from everybyte.engines.llamacpp.graph.builder import MASK_STEP, Builder
-from everybyte.layers.encoder import PostNormBlock
-from everybyte.layers.multihead import MultiHead
+from everybyte.layers.attention.multihead import MultiHead
+from everybyte.layers.blocks.encoder import PostNormBlock
 
 
 def encoder_mask(b: Builder) -> Tensor:

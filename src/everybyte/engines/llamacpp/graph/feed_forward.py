@@ -8,10 +8,10 @@ from everybyte.allocator import ggml_ops as op
 from everybyte.allocator.ggml import F32, I32, Tensor
 from everybyte.engines.llamacpp.graph.builder import MANY_EXPERTS, Builder, fp32
 from everybyte.engines.llamacpp.release import is_fork
-from everybyte.layers.experts import Experts
-from everybyte.layers.mlp import PlainMLP
-from everybyte.layers.moe import MoE
-from everybyte.layers.router import Router
+from everybyte.layers.common.mlp import PlainMLP
+from everybyte.layers.experts.moe import MoE
+from everybyte.layers.experts.routed import Experts
+from everybyte.layers.experts.router import Router
 
 
 def feed_forward(b: Builder, layer: int, x: Tensor, part: Any) -> Tensor:

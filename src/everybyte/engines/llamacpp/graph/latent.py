@@ -7,7 +7,7 @@ from everybyte.allocator.ggml import F16, F32, Tensor
 from everybyte.engines.llamacpp.graph.attention import Shape, attend, converted
 from everybyte.engines.llamacpp.graph.builder import Builder, Window
 from everybyte.engines.llamacpp.release import is_fork
-from everybyte.layers.mla import MLA
+from everybyte.layers.attention.mla import MLA
 
 MiB = 1 << 20
 LONG = 128

@@ -7,9 +7,9 @@ from math import prod
 from everybyte.allocator import ggml_ops as op
 from everybyte.allocator.ggml import F32, I32, Shape, Tensor
 from everybyte.engines.llamacpp.graph.builder import Builder, fp32
-from everybyte.layers.delta_net import GatedDeltaNet
-from everybyte.layers.mamba1 import Mamba1
-from everybyte.layers.mamba2 import Mamba2
+from everybyte.layers.recurrent.delta_net import GatedDeltaNet
+from everybyte.layers.recurrent.mamba1 import Mamba1
+from everybyte.layers.recurrent.mamba2 import Mamba2
 
 
 class States:

@@ -1,0 +1,1 @@
+"""Attention layers and the kernels that run them."""

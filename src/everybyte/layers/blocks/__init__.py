@@ -1,0 +1,1 @@
+"""Blocks: attention, feed-forward layers and norms put together as families do it."""

@@ -1,0 +1,1 @@
+"""Parts that most networks share: linear layers, norms, feed-forward layers, rotary positions, residual streams, adapters."""

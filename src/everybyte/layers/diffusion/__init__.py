@@ -1,0 +1,1 @@
+"""Diffusion transformers, U-Nets and the autoencoder."""

@@ -1,0 +1,1 @@
+"""Mixtures of experts: routers, routed experts, what stands beside them."""

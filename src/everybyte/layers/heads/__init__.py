@@ -1,0 +1,1 @@
+"""From the last hidden states to the loss or to log-probabilities."""

@@ -1,0 +1,1 @@
+"""State-space and linear-attention layers, and the short convolutions before them."""

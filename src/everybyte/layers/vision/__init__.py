@@ -1,0 +1,1 @@
+"""Image and sound: stems, convolution networks, what carries images into a language model."""

@@ -1,0 +1,1 @@
+"""Denoising networks of diffusion pipelines."""

@@ -1,0 +1,1 @@
+"""Decoders in GPT's line: LayerNorm, plain feed-forward layers, joined projections, learned or ALiBi positions."""

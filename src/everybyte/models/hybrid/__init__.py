@@ -1,0 +1,1 @@
+"""Decoders with state-space, linear-attention or convolution layers."""

@@ -1,0 +1,1 @@
+"""Dense decoders in Llama's line: gated feed-forward layers, rotary positions, mostly RMSNorm."""

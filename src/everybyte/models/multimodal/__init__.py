@@ -1,0 +1,1 @@
+"""Language models with image towers beside them."""

@@ -1,0 +1,1 @@
+"""Preference and reinforcement learning: which models run in which role, and what is scored."""

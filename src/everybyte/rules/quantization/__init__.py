@@ -1,0 +1,1 @@
+"""Bytes of weights in packed formats."""

@@ -1,0 +1,1 @@
+"""What serving engines have in common: caches, pages, pools, prefill, decoding, slots for adapters."""

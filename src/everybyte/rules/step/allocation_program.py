@@ -1,0 +1,383 @@
+"""A training step as a row of allocations and frees in program order, for an allocator to replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from everybyte.basics.record import Record
+from everybyte.basics.units import MiB
+from everybyte.layers.recording.replay import Event as Change
+from everybyte.layers.recording.size import Point
+from everybyte.layers.recording.tape import Parameter, Storage
+from everybyte.rules.accounting.overhead import cublas_workspace
+from everybyte.rules.step.layout import ShardEvent
+from everybyte.rules.step.persistent_state import shape, tensor_bytes
+from everybyte.rules.step.segments import Segment
+
+if TYPE_CHECKING:
+    from everybyte.rules.step.training import Training
+
+Event = tuple[int, int]
+"""(key, bytes): bytes above zero allocate under the key, zero frees it."""
+PASSING = "gathered/"
+"""Ids of what is made anew for every layer, though it has the same size in the next."""
+EMPTY_CACHE: Event = (0, 0)
+"""torch.cuda.empty_cache(): no tensor has the key 0."""
+
+
+class Program:
+    """Writes the events of loading, of steps and of the optimizer, with one key for each living storage."""
+
+    def __init__(self, training: Training) -> None:
+        self.training = training
+        self.timeline = training.timeline
+        self.tensors = training.layout.tensors(training.network, training.recipe.setup)
+        self.next_key = 0
+        self.gradients: list[int] = []
+        self.unaccumulated: list[int] = []
+        self.outlived: list[int] = []
+        """What the graph of the last micro-batch still holds."""
+        self.beside: dict[str, tuple[int, int]] = {}
+        """What the layout has beside the layer that runs: id -> (key, bytes)."""
+        self.waiting_handles = training.recipe.handles
+        """cuBLAS handles without a workspace yet: forward's thread asks at its first product, autograd's at its own."""
+        self.parts = _parts(self.timeline.row, self.timeline.points)
+
+    def _make(self, nbytes: int) -> Event:
+        self.next_key += 1
+        return self.next_key, nbytes
+
+    def load(self) -> Iterator[Event]:
+        """The weights, one tensor after the other, workspaces and whatever lives from the start."""
+        setup = self.training.recipe.setup
+        for parameter in self.tensors:
+            yield self._make(tensor_bytes(parameter, setup))
+        for line in self.training.static():
+            if line.category in ("input", "unknown", "temporary", "comm_buffer"):
+                yield self._make(line.bytes)
+        for segment, micro_batches in zip(self.timeline.row, self.timeline.waiting, strict=True):
+            point = self.timeline.points[segment.tower]
+            for _ in range(micro_batches * segment.copies):
+                yield from (self._make(s.size.at(point)) for s in segment.tally.kept)
+
+    def _workspace(self, handles_left: int) -> Iterator[Event]:
+        """The workspace of a cuBLAS handle that multiplies for the first time. It stays, in the middle of whatever is cached then."""
+        if self.waiting_handles > handles_left:
+            self.waiting_handles = handles_left
+            yield self._make(cublas_workspace(self.training.compute_capability))
+
+    def states(self) -> Iterator[Event]:
+        """Optimizer states and master copies, tensor by tensor, made in the first step."""
+        recipe = self.training.recipe
+        for p in self._trained():
+            yield from (self._make(size) for size in recipe.optimizer.state_tensors(shape(p), p.dtype, p.name))
+            if recipe.optimizer.master is not None:
+                yield self._make(recipe.optimizer.master.nbytes(p.numel // p.count))
+
+    def leaves_large_tensors(self) -> bool:
+        """Whether a step leaves a state, a gradient or a graph behind that belongs to the pool of large tensors (above 1 MiB)."""
+        recipe = self.training.recipe
+        plan = recipe.optimizer
+        for p in set(self._trained()):
+            kind = plan.master or recipe.gradient or p.dtype
+            if max((*plan.state_tensors(shape(p), p.dtype, p.name), kind.nbytes(p.numel // p.count))) > MiB:
+                return True
+        return recipe.graph_outlives
+
+    def _trained(self) -> list[Parameter]:
+        """The trained tensors in the order of the modules."""
+        return [p for p in self.tensors if p.trainable and not p.buffer]
+
+    def step_temporaries(self) -> Iterator[Event]:
+        """Temporaries of the step, freed together: a multi-tensor step makes one beside each trained tensor, a loop one for the largest."""
+        recipe = self.training.recipe
+        total = sum(line.bytes for line in self.training.step_temporaries())
+        if not total:
+            return
+        made = [self._make(total)]
+        if recipe.optimizer.impl == "foreach":
+            scale = total / self.training.layout.trained(self.training.network, recipe.setup, recipe.gradient, recipe.stepped).weight_bytes
+            kinds = ((recipe.stepped or p.dtype, p.numel // p.count) for p in self._trained())
+            made = [self._make(int(scale * kind.nbytes(numel))) for kind, numel in kinds]
+        yield from made
+        yield from ((key, 0) for key, _ in made)
+
+    def forward_backward(self) -> Iterator[Event]:
+        """Forward and backward of one micro-batch. Gradients of weights stay; hidden states and their gradients are handed on from layer to layer."""
+        done: list[tuple[_Part, list[int]]] = []
+        yield from self._passes(within=False)
+        yield from self._forward(done)
+        yield from self._free_cached(done[:-1])
+        yield from self._passes(within=True)
+        yield from self._free_cached(done[-1:])
+        yield from self._backward(done)
+        yield from self._switch({})
+        if not self.timeline.recipe.graph_outlives:
+            yield from self._free_outlived()
+
+    def load_companions(self) -> Iterator[Event]:
+        """Weights of the networks that run beside the trained one, and the share of an engine."""
+        yield from (self._make(line.bytes) for line in self.training.extra if line.category == "kv_cache")
+        yield from (self._make(line.bytes) for companion in self.training.companions for line in companion.weights())
+
+    @staticmethod
+    def _free_cached(done: list[tuple[_Part, list[int]]]) -> Iterator[Event]:
+        """What lives to the end of forward alone."""
+        yield from ((keys[slot], 0) for part, keys in done for slot in part.cached)
+
+    def _passes(self, *, within: bool) -> Iterator[Event]:
+        """Forward passes of the companions, of which nothing stays."""
+        for companion in self.training.companions:
+            if companion.within == within:
+                alone = replace(self.training, network=companion.network, recipe=companion.recipe, layout=companion.layout, companions=(), extra=())
+                writer = companion.layout.writer(alone)
+                beside = [self._make(line.bytes) for line in companion.beside]
+                yield from beside
+                writer.next_key, writer.waiting_handles = self.next_key, 0
+                yield from writer.forward_alone()
+                self.next_key = writer.next_key
+                yield from ((key, 0) for key, _ in beside)
+
+    def forward_alone(self) -> Iterator[Event]:
+        """A forward pass that no backward follows."""
+        done: list[tuple[_Part, list[int]]] = []
+        yield from self._forward(done)
+        yield from self._free_cached(done)
+        yield from self._switch({})
+
+    def _switch(self, lines: dict[str, int]) -> Iterator[Event]:
+        """Frees what the layout had beside the last layer and makes what it has beside the next one; what both have (a root unit) stays."""
+        for name in [name for name, (_, size) in self.beside.items() if lines.get(name) != size or name.startswith(PASSING)]:
+            yield self.beside.pop(name)[0], 0
+        for name, size in lines.items():
+            if name not in self.beside:
+                event = self._make(size)
+                self.beside[name] = event
+                yield event
+
+    def _beside(self, index: int, moment: ShardEvent) -> Iterator[Event]:
+        yield from self._switch({line.id: line.bytes for line in self.timeline.layout.unsharded_and_comm(self.timeline, index, moment)})
+
+    def _free_outlived(self) -> Iterator[Event]:
+        yield from ((key, 0) for key in self.outlived)
+        self.outlived = []
+
+    def _forward(self, done: list[tuple[_Part, list[int]]]) -> Iterator[Event]:
+        """Forward, layer by layer; `done` gets each with its keys."""
+        recipe = self.timeline.recipe
+        leaving: list[tuple[_Part, list[int]]] = []
+        flowing, keeps = 0, False
+        for index, part in enumerate(self.parts):
+            if index == len(self.parts) - 1:
+                yield from self._free_outlived()
+            for _ in range(part.copies):
+                yield from self._beside(index, "forward")
+                keys = self._keys(part, flowing)
+                yield from self._play(part.forward, keys, part.forward_product, recipe.handles - 1)
+                flowing, keeps = keys[part.end] if part.end >= 0 else 0, part.keeps_end
+                done.append((part, keys))
+                if part.offloaded:
+                    leaving.append((part, keys))
+                if len(leaving) > (recipe.recompute.in_flight or 0):
+                    yield from self._offload(*leaving.pop(0))
+        for part, keys in leaving:
+            yield from self._offload(part, keys)
+        if flowing and not keeps:
+            yield flowing, 0
+
+    def _backward(self, done: list[tuple[_Part, list[int]]]) -> Iterator[Event]:
+        """Backward through the layers that forward left behind, the last first."""
+        gradient = 0
+        while done:
+            part, keys = done.pop()
+            if gradient and part.incoming < 0:
+                yield gradient, 0
+            elif gradient:
+                keys[part.incoming] = gradient
+            elif part.incoming >= 0:
+                # a network without a head: the caller makes the gradient of its output
+                yield keys[part.incoming], part.incoming_bytes
+            yield from self._beside(part.index, "backward")
+            self._holds(keys[part.start], keys[part.outgoing] if part.outgoing >= 0 else 0)
+            yield from ((keys[slot], size) for slot, size in part.offloaded)
+            yield from self._play(part.backward, keys, part.backward_product, 0)
+            yield from self._leave_gradients(part.index, [keys[slot] for slot in part.gradients])
+            self.outlived += [keys[slot] for slot in part.lingering]
+            gradient = keys[part.outgoing] if part.outgoing >= 0 else 0
+        if gradient:
+            yield gradient, 0
+        yield from ((key, 0) for key in self.unaccumulated)
+        self.unaccumulated = []
+
+    def _leave_gradients(self, index: int, made: list[int]) -> Iterator[Event]:
+        """The gradients that a layer's backward has made stay, or what this rank holds of them takes their place."""
+        left = self.timeline.gradients[index]
+        if self.training.layout.lives(self.training.recipe) == "always":
+            # accumulated, but for the head's gradient of a tied table, which waits for the embedding's
+            self.unaccumulated += made
+            return
+        if left == self.timeline.row[index].tally.weight_gradients.at(self.timeline.point) or not self.timeline.layout.by_unit:
+            self.gradients += made
+            return
+        yield from self._beside(index, "reduce")
+        yield from ((key, 0) for key in made)
+        if left:
+            event = self._make(left)
+            self.gradients.append(event[0])
+            yield event
+
+    def _holds(self, start: int, outgoing: int) -> None:
+        """Told the input of a layer that goes back and the gradient of it: a layout may keep them."""
+
+    @staticmethod
+    def _offload(part: _Part, keys: list[int]) -> Iterator[Event]:
+        """What a layer keeps leaves the device; backward brings it back."""
+        yield from ((keys[slot], 0) for slot, _ in part.offloaded)
+
+    def _keys(self, part: _Part, flowing: int) -> list[int]:
+        """A key for each storage of one layer; its input has the key of the earlier layer's output."""
+        keys = list(range(self.next_key + 1, self.next_key + part.slots + 1))
+        self.next_key += part.slots
+        if flowing:
+            keys[part.start] = flowing
+        return keys
+
+    def _play(self, events: list[tuple[int, int]], keys: list[int], product: int, handles_left: int) -> list[Event]:
+        played = [(keys[slot], size) for slot, size in events]
+        if product >= 0 and self.waiting_handles > handles_left:
+            return [*played[:product], *self._workspace(handles_left), *played[product:]]
+        return played
+
+    def make_gradients(self) -> Iterator[Event]:
+        """Gradients of all trained tensors, where an earlier micro-batch made them; they are there once."""
+        if self.gradients:
+            return
+        recipe = self.training.recipe
+        for p in self._trained():
+            key, size = self._make((recipe.gradient or p.dtype).nbytes(p.numel // p.count))
+            self.gradients.append(key)
+            yield key, size
+
+    def free_gradients(self) -> Iterator[Event]:
+        """zero_grad(set_to_none=True)."""
+        yield from ((key, 0) for key in self.gradients)
+        self.gradients = []
+
+
+class _Part(Record, frozen=True):
+    """One segment with its storages numbered and its sizes worked out; -1 where there is no such storage."""
+
+    copies: int
+    slots: int
+    forward: list[tuple[int, int]]
+    backward: list[tuple[int, int]]
+    forward_product: int
+    backward_product: int
+    start: int
+    end: int
+    incoming: int
+    incoming_bytes: int
+    outgoing: int
+    cached: tuple[int, ...]
+    gradients: tuple[int, ...]
+    keeps_end: bool
+    """Its output is among what it keeps for backward."""
+    offloaded: tuple[tuple[int, int], ...]
+    """What waits in host memory: slots and bytes."""
+    lingering: tuple[int, ...]
+    """What backward does not free."""
+    index: int
+    """Of the segment."""
+
+
+class _Numbering:
+    """Gives the storages of a segment their slots and turns its events into (slot, bytes) rows."""
+
+    def __init__(self, point: Point) -> None:
+        self.point = point
+        self.slots: dict[Storage, int] = {}
+        self.alive: set[Storage] = set()
+
+    def slot(self, storage: Storage | None) -> int:
+        """The number of a storage; -1 for none."""
+        return -1 if storage is None else self.slots.setdefault(storage, len(self.slots))
+
+    def rows(self, events: tuple[Change, ...], product: int) -> tuple[list[tuple[int, int]], int]:
+        """The events without those of storages that exist already or are empty, and where among them the first product runs."""
+        out: list[tuple[int, int]] = []
+        place = -1
+        for index, (made, storage) in enumerate((e.made, e.storage) for e in events):
+            if index == product:
+                place = len(out)
+            if made == (storage in self.alive):
+                continue
+            size = storage.size.at(self.point) if made else 0
+            if made and not size:
+                continue
+            (self.alive.add if made else self.alive.discard)(storage)
+            out.append((self.slot(storage), size))
+        return out, place
+
+
+def _parts(row: Sequence[Segment], points: Mapping[str, Point]) -> list[_Part]:
+    """The segments of a row. Layers that take turns are worked out once for each kind."""
+    found: dict[tuple[int, str, bool, bool], _Part] = {}
+    parts = []
+    for index, segment in enumerate(row):
+        kind = (id(segment.tally), segment.tower, index > 0, segment.offloaded)
+        if kind not in found:
+            found[kind] = _part(segment, points[segment.tower], index)
+        parts.append(replace(found[kind], copies=segment.copies, index=index))
+    return parts
+
+
+def _part(segment: Segment, point: Point, index: int) -> _Part:
+    """Numbers the storages of a segment. Its input and the gradient of its output exist already, but for the first input."""
+    tally, numbering = segment.tally, _Numbering(point)
+    if index:
+        numbering.alive.add(tally.start)
+    forward, forward_product = numbering.rows(tally.forward_events, tally.forward_gemm)
+    end = numbering.slot(tally.end) if tally.end in numbering.alive else -1
+    cached = tuple(numbering.slot(s) for s in tally.cached if s in numbering.alive)
+    numbering.alive -= {tally.end, *tally.cached} - set(tally.kept)
+    if tally.incoming is not None:
+        numbering.alive.add(tally.incoming)
+    backward, backward_product = numbering.rows(tally.backward_events, tally.backward_gemm)
+    outgoing = numbering.slot(tally.outgoing) if tally.outgoing in numbering.alive else -1
+    gradients = tuple(numbering.slot(s) for s in numbering.alive if s.role == "gradient")
+    start, incoming = numbering.slot(tally.start), numbering.slot(tally.incoming)
+    offloaded = tuple((numbering.slot(s), s.size.at(point)) for s in tally.kept) if segment.offloaded else ()
+    lingering = tuple(numbering.slot(s) for s in tally.lingering)
+    return _Part(
+        segment.copies, len(numbering.slots), forward, backward, forward_product, backward_product, start, end, incoming,
+        0 if tally.incoming is None else tally.incoming.size.at(point), outgoing, cached, gradients, tally.end in tally.kept, offloaded,
+        lingering, index,
+    )  # fmt: skip
+
+
+def script(writer: Program) -> Iterator[Event]:
+    """Loading and the steps until the allocator has seen everything: the first makes the optimizer's states, the second runs beside them and finds
+    the first's free blocks.
+
+    Where every block is recomputed and adapters leave small tensors alone behind, the second step finds its places as the first did: it is left
+    out (the same reserved bytes to the MiB in all measured runs of that kind).
+    """
+    training = writer.training
+    yield from writer.load()
+    yield from writer.load_companions()
+    plan = training.recipe.recompute
+    alike = plan.mode != "none" and plan.every == 1 and plan.in_flight is None and not writer.leaves_large_tensors()
+    for index in range(1 if alike else 2):
+        if training.recipe.gradients_live == "always":
+            yield from writer.make_gradients()
+        yield from writer.forward_backward()
+        if index == 0:
+            yield from writer.states()
+        yield from writer.step_temporaries()
+        if not training.recipe.gradients_between:
+            yield from writer.free_gradients()
+        if training.recipe.empties_cache:
+            yield EMPTY_CACHE

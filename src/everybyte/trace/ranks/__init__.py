@@ -1,0 +1,1 @@
+"""Programs of many GPUs in one process: process groups, replicas, pipelines, sharded wrappers."""

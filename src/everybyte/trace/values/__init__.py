@@ -1,0 +1,1 @@
+"""What a program reads from tensors that have no values."""
