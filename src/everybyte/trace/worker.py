@@ -112,7 +112,8 @@ def _ranks(asked: TraceRequest, recorder: Any) -> Iterator[Callable[[], tuple[Co
 def _install(asked: TraceRequest, recorder: Any) -> None:
     if asked.device != "cuda":
         return
-    from everybyte.trace.device.cuda import Memory, attention, install
+    from everybyte.trace.device import attention
+    from everybyte.trace.device.cuda import Memory, install
     from everybyte.trace.device.launch import gpus_of_node
 
     gpu = _gpu(asked)

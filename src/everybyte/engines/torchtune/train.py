@@ -19,9 +19,9 @@ from everybyte.layers.recording.setup import Kernels
 from everybyte.ledger.build import Line, plain
 from everybyte.rules.accounting.account import Account, Device
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.from_job.over_gpus import spread
 from everybyte.rules.from_job.parallel_plan import rank_of
 from everybyte.rules.from_job.recipe import Defaults, recipe_of
-from everybyte.rules.from_job.recipe.over_gpus import spread
 from everybyte.rules.step.recipe import Recipe
 from everybyte.rules.step.training import training
 
