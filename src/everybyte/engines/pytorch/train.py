@@ -7,12 +7,13 @@ from typing import Literal
 from msgspec.structs import replace
 
 from everybyte.basics.errors import BadInput, Unsupported
+from everybyte.catalog.releases import release_in
 from everybyte.engines.pytorch import automodel, prime_rl, xtuner
 from everybyte.job import Job, Train
 from everybyte.layers.network import Network
 from everybyte.layers.recording.setup import Kernels
 from everybyte.rules.accounting.account import Account, Device
-from everybyte.rules.accounting.resolved_settings import ResolvedSettings, versions
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.from_job.over_gpus import spread
 from everybyte.rules.from_job.parallel_plan import rank_of
 from everybyte.rules.from_job.recipe import Defaults, recipe_of
@@ -25,7 +26,9 @@ def loss(train: Train, choices: ResolvedSettings) -> str:
     """The loop holds the model's output while backward runs, logits included, unless train.extra.keeps_outputs is false."""
     kind = train.loss.kind if train.loss else None
     if kind not in (None, "standard", "fused-linear"):
-        raise Unsupported("train.loss.kind", f"{kind!r} is not answered for a plain loop, which may write it in many ways; standard and fused-linear are")
+        raise Unsupported(
+            "train.loss.kind", f"{kind!r} is not supported for a plain loop, which may write it in many ways; supported: standard and fused-linear"
+        )
     if kind == "fused-linear":
         return "fused-linear"
     if "cut-cross-entropy" in (train.kernels or ()):
@@ -37,30 +40,23 @@ def loss(train: Train, choices: ResolvedSettings) -> str:
 
 
 DEFAULTS = Defaults("PyTorch", precision="fp32", loss=loss, batch_bytes_per_token=16)
-MASK_WITHOUT_ONE = (4, 53, 1), (5, 0)
-"""From the first to before the second version of transformers a model that is given no attention mask and no cache makes one, as if its
-sequences were packed (masking_utils.py find_packed_sequence_indices; from 5.0 only if they are)."""
-
 
 EXTRAS = {
     "padded": "batches have padding, so that SDPA gets a mask",
     "empty_cache": "the loop calls torch.cuda.empty_cache() between steps",
     "keeps_outputs": "the model's output, logits included, is held while backward runs",
-    "use_cache": "config.use_cache stays on, as transformers has it, so that forward fills a cache of keys and values",
+    "use_cache": "config.use_cache stays on, as transformers has it, so that forward fills a KV cache",
 }
 """Keys of train.extra that say more about the loop."""
 
 
 def defaults(train: Train) -> Defaults:
     """A loop passes ids and labels alone: SDPA is causal without a mask, but for the versions that make one."""
-    first, after = MASK_WITHOUT_ONE
-    masked = first <= versions(train.version).get("transformers", (0,)) < after and not says(train, "use_cache")
+    masked = release_in(train.version, "transformers").has("makes_masks") and not says(train, "use_cache")
     kernels = Kernels(masked=masked or says(train, "padded"))
     return replace(DEFAULTS, kernels=automodel.kernels(kernels) if automodel.is_automodel(train) else kernels)
 
 
-JOINS = (4, 56)
-"""transformers version from which a cache that is empty copies what it is given (cache_utils.py DynamicLayer.update); before, it only held that."""
 JOINED = frozenset({"key", "value", "latent", "rotary key"})
 """Caches whose copies layers declare (layers.ops.join)."""
 
@@ -71,12 +67,12 @@ def with_cache(train: Train, network: Network, recipe: Recipe, choices: Resolved
     if not caches or recipe.recompute.mode != "none":
         return recipe
     if not says(train, "use_cache"):
-        choices.assume("the model's cache of keys and values is off; a loop that leaves config.use_cache on says so with train.extra.use_cache")
+        choices.assume("the model's KV cache is off; a loop that leaves config.use_cache on says so with train.extra.use_cache")
         return recipe
     if not caches <= JOINED:
-        raise Unsupported("train.extra.use_cache", f"{network.family} caches more than keys and values, whose copies are not answered; false is")
-    if versions(train.version).get("transformers", JOINS) < JOINS:
-        raise Unsupported("train.extra.use_cache", "is answered from transformers 4.56 on, whose cache copies what it is given; false is for all")
+        raise Unsupported("train.extra.use_cache", f"{network.family} caches more than keys and values, whose copies are not supported; supported: false")
+    if not release_in(train.version, "transformers").has("cache_joins"):
+        raise Unsupported("train.extra.use_cache", "needs transformers 4.56 or later, whose cache copies its input; false works with all")
     life: Literal["forward", "backward"] = "backward" if says(train, "keeps_outputs", default=True) else "forward"
     return replace(recipe, setup=replace(recipe.setup, kernels=replace(recipe.setup.kernels, past=life)))
 
@@ -93,7 +89,9 @@ def _refuse_pipelines(train: Train) -> None:
     """A pipeline's script has more on the device than the model that it trains: text encoders, an autoencoder."""
     library = (train.extra or {}).get("library", "transformers")
     if library not in ("transformers", "timm"):
-        raise Unsupported("train.extra.library", f"{library!r}: the other models of its pipelines are not in the job and not answered; one model in a loop is")
+        raise Unsupported(
+            "train.extra.library", f"{library!r}: the other models of its pipelines are not in the job and not supported; supported: one model in a loop"
+        )
 
 
 def account(job: Job, network: Network, device: Device) -> Account:

@@ -22,13 +22,14 @@ from msgspec.structs import replace
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of
 from everybyte.basics.record import Record
+from everybyte.catalog.releases import Release, release_in, stated
 from everybyte.job import Job, Train
 from everybyte.layers.network import Network
 from everybyte.ledger.build import Line
 from everybyte.models.count import parameter_count
 from everybyte.models.source import network_of
 from everybyte.rules.accounting.account import Account, Device
-from everybyte.rules.accounting.resolved_settings import ResolvedSettings, versions
+from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.from_job.over_gpus import spread
 from everybyte.rules.from_job.parallel_plan import ParallelPlan, rank_of
 from everybyte.rules.preference.model_roles import ALGORITHMS, Algorithm, ModelRoles, Rollout, engine_line, loss_of, with_critic, with_scores
@@ -39,8 +40,8 @@ from everybyte.rules.step.training import training
 
 KEYS = {"axolotl": "rl", "llama-factory": "stage"}
 """Framework -> key of the algorithm, where it is not `rlhf_type`."""
-LATEST = (1, 16)
-"""trl that is assumed where the job names none."""
+TRL_OF_SWIFT = (0, 24)
+"""trl that ms-swift is assumed to run with where the job names none."""
 SHARDS_WEIGHTS = ("zero3", "fsdp1", "fsdp1-grad-op", "fsdp2", "fsdp2-no-reshard", "hsdp")
 """Shardings that also cut weights without gradients: trl prepares a reference with DeepSpeed's stage 3 or FSDP as the policy, and whole otherwise
 (models/utils.py prepare_deepspeed sets stage 0, prepare_fsdp)."""
@@ -53,7 +54,7 @@ class Preference(Record, frozen=True):
     name: str
     algorithm: Algorithm
     swift: bool
-    trl: tuple[int, ...]
+    trl: Release
     extra: dict[str, Any]
 
     def number(self, key: str, default: float) -> float:
@@ -79,18 +80,19 @@ def preference_of(train: Train) -> Preference | None:
         return None
     name = str(extra[key]).casefold()
     if name not in ALGORITHMS:
-        raise Unsupported(f"train.extra.{key}", f"{extra[key]!r} is not answered yet; answered are {', '.join(ALGORITHMS)}")
+        raise Unsupported(f"train.extra.{key}", f"{extra[key]!r} is not supported yet; supported: {', '.join(ALGORITHMS)}")
     if train.framework == "llama-factory":
         raise Unsupported(f"train.extra.{key}", "LLaMA-Factory's own trainers score in fp32 over all logits, which is not worked out yet; trl's are")
-    stated = versions(train.version)
-    swift = extra.get("framework") == "ms-swift" or "ms-swift" in stated
-    return Preference(name, ALGORITHMS[name], swift, stated.get("trl", (0, 24) if swift else LATEST), extra)
+    named = stated(train.version)
+    swift = extra.get("framework") == "ms-swift" or "ms-swift" in named
+    trl = Release("trl", TRL_OF_SWIFT) if swift and "trl" not in named else release_in(train.version, "trl")
+    return Preference(name, ALGORITHMS[name], swift, trl, extra)
 
 
 def refuse_preference(train: Train, framework: str) -> None:
     """For engines that run supervised training alone."""
     if (found := preference_of(train)) is not None:
-        raise Unsupported("train.extra.rlhf_type", f"{found.name} under {framework} is not answered yet; it is with trl")
+        raise Unsupported("train.extra.rlhf_type", f"{found.name} under {framework} is not supported yet; use trl")
 
 
 def preferred(asked: Preference, job: Job, network: Network, device: Device, recipe: Recipe, framework: str, choices: ResolvedSettings) -> Account:
@@ -192,8 +194,8 @@ def engine_lines(asked: Preference, network: Network, device: Device, choices: R
     if mode == "server":
         return ()
     usual = SWIFT_UTILIZATION if asked.swift else TRL_UTILIZATION
-    stated = asked.extra.get("vllm_gpu_memory_utilization")
-    share = choices.pick("train.extra.vllm_gpu_memory_utilization", stated, usual, default_of("ms-swift" if asked.swift else "trl"))
+    given = asked.extra.get("vllm_gpu_memory_utilization")
+    share = choices.pick("train.extra.vllm_gpu_memory_utilization", given, usual, default_of("ms-swift" if asked.swift else "trl"))
     if not 0 < asked.number("vllm_gpu_memory_utilization", share) <= 1:
         raise BadInput("train.extra.vllm_gpu_memory_utilization", f"must be above 0 and at most 1, not {share!r}")
     if asked.says("vllm_enable_sleep_mode") or asked.number("sleep_level", 0) > 0:
