@@ -17,6 +17,7 @@ from everybyte.catalog import all_gpus, all_models, find_gpu, find_model, model_
 from everybyte.catalog.gpus import _index as gpu_index
 from everybyte.catalog.gpus import _key as gpu_key
 from everybyte.catalog.names import DATA, fold, read_table
+from everybyte.catalog.search import matches
 
 GPU_NAMES = {
     # spellings of people
@@ -323,3 +324,14 @@ def test_first_lookup_is_quick() -> None:
     code = "import time; import everybyte.catalog as c; t=time.perf_counter(); c.find_gpu('H100'); c.model_config('llama-3.1-8b'); print(time.perf_counter()-t)"
     times = [float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout) for _ in range(5)]
     assert min(times) < 0.02  # 4 ms on an idle machine; reading all configs takes 40
+
+
+@pytest.mark.parametrize(("words", "names"), [
+    ("qwen3", ["Qwen/Qwen3-0.6B", "Qwen/Qwen3-1.7B", "Qwen/Qwen3-4B"]),
+    ("qwen3 32b", ["Qwen/Qwen3-32B"]),
+    ("llama 8b", ["meta-llama/Meta-Llama-3-8B", "meta-llama/Meta-Llama-3.1-8B"]),
+])  # fmt: skip
+def test_a_search_puts_plain_names_and_small_numbers_first(words: str, names: list[str]) -> None:
+    """Of models that match, those whose names are made of the words stand first, and 4B stands before 32B and 235B."""
+    found = [row.name for row in matches(all_models(), words.split(), lambda row: (row.name,))]
+    assert found[: len(names)] == names

@@ -42,3 +42,21 @@ def test_quick_work_and_pipes_see_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     """What ends soon shows nothing; a pipe never sees a sign of life."""
     assert run(monkeypatch, Terminal(), 0.0) == ""
     assert run(monkeypatch, io.StringIO(), 0.2) == ""
+
+
+def test_the_line_is_away_while_an_answer_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is printed meanwhile stands at the beginning of an empty line of the terminal, not behind the sign of life."""
+    stream = Terminal()
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(progress, "PERIOD_S", 0.01)
+    monkeypatch.setattr(sys, "stderr", stream)
+    with Progress("answering", total=7) as bar:
+        time.sleep(0.1)
+        with bar.away():
+            stream.write("the answer\n")
+            time.sleep(0.05)
+        time.sleep(0.05)
+    before, _, after = stream.getvalue().partition("the answer\n")
+    assert before.endswith("\r")
+    assert before.split("\r")[-2].strip() == ""
+    assert after.startswith("\ranswering")

@@ -8,7 +8,7 @@ import pytest
 from made_answers import LORA, entry, rank
 
 from everybyte.cli.app import run
-from everybyte.report.differences import causes, differences
+from everybyte.report.differences import causes, differences, told_apart
 
 HERE = rank("pp0", ledger=(*LORA, entry("weights/layers.32-35/mlp", "parameter", 2**30)))
 THERE = rank("pp1", ledger=tuple(e for e in LORA if e.id != "weights/embed"))
@@ -29,6 +29,16 @@ def test_equal_kinds_differ_in_nothing() -> None:
     """A kind of rank does not differ from itself."""
     assert differences(HERE, HERE) == []
     assert causes(HERE, HERE) == "nothing"
+
+
+@pytest.mark.parametrize(("here", "there", "names"), [
+    (("a.yaml", "CUDA0"), ("b.yaml", "CUDA0"), ("a", "b")),
+    (("old/job.yaml", "gpu 0"), ("new/job.yaml", "gpu 0"), ("old/job.yaml", "new/job.yaml")),
+    (("a.yaml", "pp0"), ("b.yaml", "pp1"), ("a pp0", "b pp1")),
+])  # fmt: skip
+def test_two_sides_never_have_one_name(here: tuple[str, str], there: tuple[str, str], names: tuple[str, str]) -> None:
+    """Ranks of the same label are called by their files, files of the same name by their paths."""
+    assert told_apart(here, there) == names
 
 
 def test_command(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]

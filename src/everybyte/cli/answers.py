@@ -44,7 +44,7 @@ def answer_all(sources: Sequence[Source], options: Options) -> int:
     codes = []
     with Progress("answering", len(sources)) as progress:
         for source in sources:
-            codes.append(_answer_one(source, given, options, several=len(sources) > 1))
+            codes.append(_answer_one(source, given, options, progress, several=len(sources) > 1))
             progress.advance()
     return max(codes)
 
@@ -70,7 +70,7 @@ def with_given(job: Job, given: dict[str, Any]) -> Job:
     return read_job({**raw, "given": {**raw.get("given", {}), **given}})
 
 
-def _answer_one(source: Source, given: dict[str, Any], options: Options, *, several: bool) -> int:
+def _answer_one(source: Source, given: dict[str, Any], options: Options, progress: Progress, *, several: bool) -> int:
     name = source.name
     try:
         raw = source.load()
@@ -79,20 +79,26 @@ def _answer_one(source: Source, given: dict[str, Any], options: Options, *, seve
         from everybyte.estimator import estimate
 
         answer = estimate(job)
-        _show(answer, job, options, several=several)
+        with progress.away():
+            _show(answer, job, options, several=several)
     except BadInput as error:
-        return _show_error(source, name, error, options, several=several)
+        return _show_error(source, name, error, options, progress, several=several)
     except EverybyteError as error:
-        return _show_error(source, name, BadInput("", str(error)), options, several=several)
+        return _show_error(source, name, BadInput("", str(error)), options, progress, several=several)
     except (BrokenPipeError, KeyboardInterrupt):
         raise
     except Exception as fault:  # noqa: BLE001  # one job must not take the others down with it
-        return _show_error(source, name, BadInput("", unexpected(fault)), options, several=several)
+        return _show_error(source, name, BadInput("", unexpected(fault)), options, progress, several=several)
     return DOES_NOT_FIT if answer.fits is False else FITS
 
 
-def _show_error(source: Source, name: str, error: BadInput, options: Options, *, several: bool) -> int:
+def _show_error(source: Source, name: str, error: BadInput, options: Options, progress: Progress, *, several: bool) -> int:
     """An error line for programs; for people a message, which of several jobs says whose it is."""
+    with progress.away():
+        return _print_error(source, name, error, options, several=several)
+
+
+def _print_error(source: Source, name: str, error: BadInput, options: Options, *, several: bool) -> int:
     if options.as_json:
         from everybyte.report.as_json import error_object, line
 
@@ -106,6 +112,7 @@ def _show(answer: Answer, job: Job, options: Options, *, several: bool) -> None:
         from everybyte.report.charts.write import write_chart
 
         write_chart(answer, job, options.chart, options.picture)
+        click.echo(f"wrote {options.chart}", err=True)
     print_answer(answer, as_json=options.as_json, explain=options.explain, unit=options.unit)
     if several and not options.as_json:
         click.echo()

@@ -30,8 +30,9 @@ def command(a: str, b: str, rank: str | None, against: str | None, unit: str, as
     everybyte trace train.py:build --json > traced.json
     everybyte compare job.yaml traced.json
     """  # noqa: D301  # \\b is click's mark for lines that stay as they are
+    from everybyte.report.differences import differences, show_differences, told_apart
+
     here, there = _rank(a, rank, "--rank"), _rank(b, against, "--against")
-    from everybyte.report.differences import differences, show_differences
 
     if as_json:
         from everybyte.report.as_json import differences_object, line
@@ -40,7 +41,7 @@ def command(a: str, b: str, rank: str | None, against: str | None, unit: str, as
         return FITS
     from everybyte.report.console import open_console
 
-    show_differences(open_console(), here, there, unit)
+    show_differences(open_console(), here, there, unit, told_apart((a, here.label), (b, there.label)))
     return FITS
 
 

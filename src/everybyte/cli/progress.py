@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -24,6 +26,9 @@ class Progress:
         """What it is at now, where it says so."""
         self._end: threading.Event | None = None
         self._thread: threading.Thread | None = None
+        self._lock: threading.Lock | None = None
+        self._drawn = 0
+        """Characters of the line that stands on the terminal now."""
 
     def advance(self) -> None:
         """One more of the total is done."""
@@ -33,8 +38,8 @@ class Progress:
         if sys.stderr.isatty():
             import threading  # not paid for by programs, which read standard error through a pipe
 
-            self._end = threading.Event()
-            self._thread = threading.Thread(target=self._draw, args=(self._end,), daemon=True)
+            self._end, self._lock = threading.Event(), threading.Lock()
+            self._thread = threading.Thread(target=self._draw, args=(self._end, self._lock), daemon=True)
             self._thread.start()
         return self
 
@@ -43,22 +48,38 @@ class Progress:
             self._end.set()
             self._thread.join()
 
-    def _draw(self, end: threading.Event) -> None:
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """The line is off the terminal while something else is printed there."""
+        if self._lock is None:
+            yield
+            return
+        with self._lock:
+            self._erase()
+            yield
+
+    def _draw(self, end: threading.Event, lock: threading.Lock) -> None:
         import time
 
         start = time.monotonic()
         if end.wait(PATIENCE_S):
             return
-        longest = 0
         while True:
-            line = f"{self._line()}, {time.monotonic() - start:.0f} s "
-            longest = max(longest, len(line))
-            sys.stderr.write(f"\r{line:<{longest}}")
-            sys.stderr.flush()
+            with lock:
+                line = f"{self._line()}, {time.monotonic() - start:.0f} s "
+                sys.stderr.write(f"\r{line:<{self._drawn}}")
+                sys.stderr.flush()
+                self._drawn = max(self._drawn, len(line))
             if end.wait(PERIOD_S):
                 break
-        sys.stderr.write("\r" + " " * longest + "\r")
-        sys.stderr.flush()
+        with lock:
+            self._erase()
+
+    def _erase(self) -> None:
+        if self._drawn:
+            sys.stderr.write("\r" + " " * self._drawn + "\r")
+            sys.stderr.flush()
+            self._drawn = 0
 
     def _line(self) -> str:
         """What it does, a bar, the share that is done, and what it is at."""

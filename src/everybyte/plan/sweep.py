@@ -38,6 +38,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """Why the value cannot be asked for."""
     why: str | None = None
     """Why an engine does not serve this though the device has room."""
+    room: int | None = None
+    """Tokens that the cache of a serving engine has room for, whatever the value."""
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,4 +130,9 @@ def _point(job: Job, path: str, value: int, estimate: Callable[[Job], Answer]) -
     worst = answer.worst
     needed = answer.hardware.capacity - answer.headroom if answer.hardware and answer.headroom is not None else None
     parts = by_category(worst, needed)
-    return Point(value=value, fits=works(answer, path, value), needed=sum(parts.values()), parts=parts, why=why_not(answer))
+    return Point(value=value, fits=works(answer, path, value), needed=sum(parts.values()), parts=parts, why=why_not(answer), room=_room(answer))
+
+
+def _room(answer: Answer) -> int | None:
+    tokens = answer.figures.get("kv.tokens")
+    return None if tokens is None else int(tokens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import NamedTuple
 
 from rich.console import Console
@@ -48,14 +49,15 @@ def causes(here: RankAnswer, there: RankAnswer, unit: str = "GiB") -> str:
     return " · ".join(found) or "nothing"
 
 
-def show_differences(console: Console, here: RankAnswer, there: RankAnswer, unit: str = "GiB") -> None:
-    """Prints the verdict in a line and the places below."""
+def show_differences(console: Console, here: RankAnswer, there: RankAnswer, unit: str = "GiB", names: tuple[str, str] | None = None) -> None:
+    """Prints the verdict in a line and the places below. `names` call the two sides; without them they are the labels of the ranks."""
+    left, right = names or (here.label, there.label)
     peaks = [rank.figures["peak.allocated"] for rank in (here, there)]
     more = peaks[0] - peaks[1]
     word = "as much as" if not more else f"{short_size(abs(more), unit)} {'more' if more > 0 else 'less'} than"
-    console.print(wrap(Text(f"{here.label} holds {word} {there.label}", style="bold"), console.width))
+    console.print(wrap(Text(f"{left} allocates {word} {right}", style="bold"), console.width))
     console.print(Text(f"each at its peak: {spoken(here.peak_phase)} and {spoken(there.peak_phase)}", style="dim"))
-    rows: list[list[Cell]] = [[Text(word, style="dim") for word in ("category", here.label, there.label, "difference", "place")]]
+    rows: list[list[Cell]] = [[Text(word, style="dim") for word in ("category", left, right, "difference", "place")]]
     found = differences(here, there)
     for row in found[:MOST_ROWS]:
         name = Text(spoken(row.category), style=CATEGORY_STYLE[row.category])
@@ -66,6 +68,16 @@ def show_differences(console: Console, here: RankAnswer, there: RankAnswer, unit
     rows.append([Text("allocated", style="bold"), *(amount(peak, unit) for peak in peaks), Text(_signed(more, unit), style="bold")])
     console.print()
     console.print(columns(rows, "lrrrl", console.width))
+
+
+def told_apart(here: tuple[str, str], there: tuple[str, str]) -> tuple[str, str]:
+    """What to call two (file, label of the rank): by file, where that tells them apart, and by the label where it is not the same."""
+    files = tuple(PurePath(path).stem for path, _ in (here, there))
+    if files[0] == files[1]:
+        files = (here[0], there[0])
+    if here[1] == there[1] and here[0] != there[0]:
+        return files[0], files[1]
+    return f"{files[0]} {here[1]}", f"{files[1]} {there[1]}"
 
 
 def _signed(n: int, unit: str) -> str:

@@ -13,7 +13,7 @@ from everybyte.report.bar import bar
 from everybyte.report.columns import Cell, columns, wrap
 from everybyte.report.phase_bars import phase_bars
 from everybyte.report.sums import Group, by_category, needed, places
-from everybyte.report.words import CATEGORY_STYLE, COUNTS, FIGURE_MEANING, TORCH_FIGURES, amount, count, short_size, spoken
+from everybyte.report.words import CATEGORY_STYLE, COUNTS, TORCH_FIGURES, amount, count, figure_meaning, short_size, spoken
 
 AXES = ("tp", "cp", "ulysses", "pp", "ep", "etp", "dp_replicate", "dp_shard")
 MOST_PLACES = 3
@@ -144,7 +144,7 @@ def figures(answer: Answer, unit: str, width: int) -> Text:
     names = [*(name for name in TORCH_FIGURES if name in answer.figures), *(name for name in answer.figures if name not in TORCH_FIGURES)]
     for name in names:
         between = "" if name not in answer.range else " – ".join(figure_text(name, end, unit) for end in answer.range[name])
-        rows.append([name, figure_text(name, answer.figures[name], unit), between, Text(FIGURE_MEANING.get(name, ""), style="dim")])
+        rows.append([name, figure_text(name, answer.figures[name], unit), between, Text(figure_meaning(name, answer.job), style="dim")])
     return columns(rows, "lrrl", width)
 
 

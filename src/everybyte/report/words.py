@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from everybyte.basics.units import UNITS
 from everybyte.ledger.entry import Category
 
@@ -20,7 +22,7 @@ TORCH_FIGURES = ("peak.allocated", "peak.reserved", "peak.device")
 FIGURE_MEANING: dict[str, str] = {
     "peak.allocated": "tensors at the peak (torch max_memory_allocated)",
     "peak.reserved": "held by torch's caching allocator (max_memory_reserved)",
-    "peak.device": "whole process, as nvidia-smi shows it",
+    "peak.device": "whole process (nvidia-smi, amd-smi)",
     "static.allocated": "tensors between two steps (steady state)",
     "weights": "weights on this GPU",
     "kv.bytes_per_token": "KV cache per token",
@@ -41,6 +43,18 @@ FIGURE_MEANING: dict[str, str] = {
     "decode.tokens_per_s": "upper bound per sequence (memory bandwidth)",
     "decode.batch_tokens_per_s": "upper bound, all sequences together",
 }
+
+_GGML = {"peak.allocated": "backend buffers at the peak", "peak.reserved": "backend buffers"}
+ENGINE_MEANING: dict[str, dict[str, str]] = {
+    "mlx": {
+        "peak.allocated": "arrays at the peak (mx.get_peak_memory)",
+        "peak.reserved": "held by MLX's allocator",
+        "peak.device": "whole process, in unified memory",
+    },
+    "llama.cpp": _GGML,
+    "ollama": _GGML,
+}
+"""What figures mean where an engine does not run on torch."""
 
 COUNTS = frozenset({"kv.tokens", "kv.blocks", "kv.block_size", "kv.concurrency", "decode.tokens_per_s", "decode.batch_tokens_per_s"})
 """Figures that are no sizes."""
@@ -73,6 +87,12 @@ def count(n: int) -> str:
 def spoken(name: str) -> str:
     """`optimizer_state` -> `optimizer state`."""
     return name.replace("_", " ")
+
+
+def figure_meaning(name: str, job: dict[str, Any]) -> str:
+    """What a figure counts, in the words of the engine that the job names; empty for figures without words."""
+    engine = (job.get("serve") or {}).get("engine", "")
+    return ENGINE_MEANING.get(engine, {}).get(name) or FIGURE_MEANING.get(name, "")
 
 
 def category_label(category: Category) -> str:

@@ -368,6 +368,8 @@ class WordsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """How things of an answer are called, so that a page says the same as the command line and the pictures."""
 
     figures: dict[str, FigureWords]
+    engines: dict[str, dict[str, str]]
+    """Other meanings of figures where an engine does not run on torch."""
     categories: dict[Category, CategoryWords]
     bases: dict[Basis, str]
 

@@ -52,14 +52,27 @@ def rows(sweep: Sweep, ceiling: int = 1) -> list[Row]:
     for index, point in enumerate(sweep.points):
         start = 0
         for category in in_stack_order(point.parts):
-            size = point.parts[category]
-            out.append({
-                "value": point.value, "left": edges[index], "right": edges[index + 1], "category": category_label(category), "from": gib(start),
-                "to": gib(start + size), "bytes": size, "size": exact(size), "whole": exact(point.needed or 0), "fits": point.fits,
-                "verdict": _verdict(point, sweep), "rim": min(0.6, rim(HEIGHT * size / ceiling)),
-            })  # fmt: skip
-            start += size
+            for size, spare in _used_and_spare(sweep, point, category):
+                out.append({
+                    "value": point.value, "left": edges[index], "right": edges[index + 1], "category": category_label(category), "from": gib(start),
+                    "to": gib(start + size), "bytes": size, "size": exact(size), "whole": exact(point.needed or 0), "fits": point.fits, "spare": spare,
+                    "verdict": _verdict(point, sweep), "rim": min(0.6, rim(HEIGHT * size / ceiling)),
+                })  # fmt: skip
+                start += size
     return out
+
+
+def _used_and_spare(sweep: Sweep, point: Point, category: Category) -> list[tuple[int, bool]]:
+    """The bytes of a category; of a cache that an engine makes as large as it can, what one sequence of this length uses, and the room for others."""
+    size = point.parts[category]
+    if not _shows_room(sweep) or category != "kv_cache" or not point.room:
+        return [(size, False)]
+    used = min(size, size * point.value // point.room)
+    return [(used, False), (size - used, True)] if used < size else [(size, False)]
+
+
+def _shows_room(sweep: Sweep) -> bool:
+    return sweep.key.endswith(".context") and any(point.room for point in sweep.points)
 
 
 def _verdict(point: Point, sweep: Sweep) -> str:
@@ -110,7 +123,7 @@ def _columns(data: list[Row], found: list[Category], ceiling: int, x: Spec, them
             },
             "y2": {"field": "to"},
             "color": colours(plain_labels(found), theme),
-            "opacity": {"condition": {"test": "datum.fits || datum.verdict == ''", "value": 1}, "value": 0.45},
+            "opacity": {"condition": [{"test": "datum.spare", "value": 0.25}, {"test": "datum.fits || datum.verdict == ''", "value": 1}], "value": 0.45},
             "tooltip": tooltip(("value", "value"), ("category", "category"), ("size", "bytes"), ("whole", "total"), ("verdict", "verdict")),
         },
     }  # fmt: skip
@@ -166,7 +179,8 @@ def _subtitle(sweep: Sweep) -> str:
     now = f" · current value {sweep.current:,}" if sweep.current is not None else ""
     refused = " · × refused" if any(point.refused for point in sweep.points) else ""
     paler = " · paler columns do not fit" if any(not p.fits and p.needed is not None for p in sweep.points) and sweep.capacity else ""
-    return f"{sweep.name}{now}{paler}{refused}"
+    spare = " · pale KV cache: room for further sequences" if _shows_room(sweep) else ""
+    return f"{sweep.name}{now}{spare}{paler}{refused}"
 
 
 def _description(sweep: Sweep) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from everybyte.basics.units import GiB
 from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.ledger.by_category import living
-from everybyte.ledger.entry import OUTSIDE_ALLOCATOR, Category
+from everybyte.ledger.entry import Category
 from everybyte.report.charts.capacity import APART, across
 from everybyte.report.charts.spec import (
     RIM,
@@ -37,8 +37,8 @@ ROOM = 1.16
 def phases(answer: Answer, rank: RankAnswer | None = None, theme: Theme = "light") -> Spec:
     """The highest instant of each phase as a stack by category, the phase of the peak marked.
 
-    A stack is what the phase allocates and, on top, what lies outside the allocator. What the allocator reserves beyond it belongs to no phase: it is in
-    the picture of the card.
+    A stack is what the phase allocates. What the allocator reserves beyond it and what lies outside the allocator belong to no phase: they are in the
+    picture of the card.
     """
     rank = rank or answer.worst
     facts = [answer.name or answer.model.name, *([rank.label] if len(answer.ranks) > 1 else [])]
@@ -51,12 +51,12 @@ def phases_of(rank: RankAnswer, facts: Sequence[str] = (), capacity: int | None 
     top = max(*(row["bytes"] for row in totals), capacity or 0, 1)
     order = [spoken(phase.name) for phase in rank.phases]
     x: Spec = {"field": "phase", "type": "nominal", "sort": order, "title": None, "axis": _axis(len(order))}
-    found = in_stack_order({entry.category for entry in rank.ledger if entry.bytes})
+    found = in_stack_order({category for phase in rank.phases for category in living(rank, phase.name, outside=False)})
     layers = [_stacks(rows(rank, top), found, top, x, theme), *([across(capacity, theme)] if capacity is not None else []), *_labels(totals, x, theme)]
     peak = max(totals, key=lambda row: int(row["bytes"]))
     return picture(
         {"width": WIDTH, "height": HEIGHT, "layer": layers, "resolve": APART},
-        title=f"Phase by phase: the peak is {peak['short']} in {spoken(rank.peak_phase)}",
+        title=f"Allocated memory by phase: peak {peak['short']} in {spoken(rank.peak_phase)}",
         subtitle=" · ".join([*facts, "memory at the peak of each phase"]),
         description=_description(rank, facts),
         theme=theme,
@@ -73,13 +73,13 @@ def rows(rank: RankAnswer, top: int = 1) -> list[Row]:
     """A row for each phase and category that lives in it; `top` bytes are as high as the drawing."""
     out = []
     for phase in rank.phases:
-        parts = living(rank, phase.name)
+        parts = living(rank, phase.name, outside=False)
         start = 0
         for category in in_stack_order(parts):
             size = parts[category]
             out.append({
-                "phase": spoken(phase.name), "category": category_label(category), "inside": category not in OUTSIDE_ALLOCATOR,
-                "from": gib(start), "to": gib(start + size), "bytes": size, "size": exact(size), "rim": rim(HEIGHT * size / (ROOM * top)),
+                "phase": spoken(phase.name), "category": category_label(category), "from": gib(start), "to": gib(start + size),
+                "bytes": size, "size": exact(size), "rim": rim(HEIGHT * size / (ROOM * top)),
             })  # fmt: skip
             start += size
     return out
@@ -88,7 +88,7 @@ def rows(rank: RankAnswer, top: int = 1) -> list[Row]:
 def _totals(rank: RankAnswer) -> list[Row]:
     out = []
     for phase in rank.phases:
-        size = sum(living(rank, phase.name).values())
+        size = sum(living(rank, phase.name, outside=False).values())
         out.append({
             "phase": spoken(phase.name), "bytes": size, "gib": gib(size), "short": short_size(size), "peak": phase.name == rank.peak_phase,
             "allocated": exact(phase.allocated),
@@ -139,4 +139,4 @@ def _labels(totals: list[Row], x: Spec, theme: Theme) -> list[Spec]:
 def _description(rank: RankAnswer, facts: Sequence[str]) -> str:
     where = f" of {facts[1]}" if len(facts) > 1 else ""
     sizes = ", ".join(f"{row['phase']} {row['short']}" for row in _totals(rank))
-    return f"Memory{where} over the phases, the peak in {spoken(rank.peak_phase)}: {sizes}."
+    return f"Memory{where} allocated in each phase, the peak in {spoken(rank.peak_phase)}: {sizes}."

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.ledger.by_category import living
-from everybyte.ledger.entry import Category, Entry
+from everybyte.ledger.entry import OUTSIDE_ALLOCATOR, Category, Entry
 from everybyte.report.charts.spec import RIM, SMALL, WIDTH, Row, Spec, exact, fitted, gib, in_stack_order, picture, rim, tooltip
 from everybyte.report.palette import BACKGROUND, CATEGORY_COLOUR, Theme, ink_on, mixed
 from everybyte.report.sums import place
@@ -42,7 +42,7 @@ def places(answer: Answer, rank: RankAnswer | None = None, theme: Theme = "light
     """What lives at the peak of one kind of rank, by place. The heights of each of the three columns add up to all that lives then."""
     rank = rank or answer.worst
     found = boxes(rank)
-    total = sum(living(rank, rank.peak_phase).values())
+    total = sum(living(rank, rank.peak_phase, outside=False).values())
     data = [_row(box, total, theme) for box in found]
     scale: Spec = {"type": "linear", "domain": [0, max(gib(total), 1e-9)], "reverse": True, "nice": False, "zero": True}
     y: Spec = {"field": "from", "type": "quantitative", "scale": scale, "axis": None}
@@ -61,7 +61,7 @@ def places(answer: Answer, rank: RankAnswer | None = None, theme: Theme = "light
     }
     return picture(
         {"width": WIDTH, "height": HEIGHT, "layer": [rectangles, _labels(data)]},
-        title=f"Peak memory by module: {short_size(total)}",
+        title=f"Allocated memory at the peak, by module: {short_size(total)}",
         subtitle=_subtitle(answer, rank),
         description=_description(answer, rank, found),
         theme=theme,
@@ -70,7 +70,7 @@ def places(answer: Answer, rank: RankAnswer | None = None, theme: Theme = "light
 
 def boxes(rank: RankAnswer) -> list[Box]:
     """All rectangles of the three levels, from the top down; each level adds up to what lives at the peak."""
-    here = [entry for entry in rank.ledger if rank.peak_phase in entry.phases and entry.bytes]
+    here = [entry for entry in rank.ledger if rank.peak_phase in entry.phases and entry.category not in OUTSIDE_ALLOCATOR and entry.bytes]
     out: list[Box] = []
     start = 0
     for category in in_stack_order({entry.category for entry in here}):

@@ -9,14 +9,14 @@ from everybyte.ledger.answer import Answer
 from everybyte.report.estimate import figure_text
 from everybyte.report.html.tags import Html, element, joined, table
 from everybyte.report.sums import rank_needs
-from everybyte.report.words import COUNTS, FIGURE_MEANING, TORCH_FIGURES, short_size, spoken
+from everybyte.report.words import COUNTS, TORCH_FIGURES, figure_meaning, short_size, spoken
 
 
 def figures_section(answer: Answer, job: Job) -> Html:
     """A row for each figure; torch's three stand first and are not added."""
     names = [*(name for name in TORCH_FIGURES if name in answer.figures), *(name for name in answer.figures if name not in TORCH_FIGURES)]
     rows: list[list[object]] = [
-        [element("code", name), _amount(name, answer.figures[name]), *_range(answer, job, name), FIGURE_MEANING.get(name, "")] for name in names
+        [element("code", name), _amount(name, answer.figures[name]), *_range(answer, job, name), figure_meaning(name, answer.job)] for name in names
     ]
     about = element(
         "p",

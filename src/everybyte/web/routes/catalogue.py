@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from litestar import Response, get
 from litestar.params import QueryParameter
 
-from everybyte.catalog.gpus import all_gpus
-from everybyte.catalog.models import ModelRow, all_models, model_config
+from everybyte.basics.errors import BadInput
+from everybyte.catalog.gpus import all_gpus, find_gpu
+from everybyte.catalog.models import ModelRow, all_models, find_model, model_config
 from everybyte.catalog.search import matches
 from everybyte.job.described import settings as all_settings
 from everybyte.report.as_json import formula_object
 from everybyte.report.explain import BASIS_MEANING
 from everybyte.report.palette import CATEGORY_COLOUR
 from everybyte.report.tex import tex
-from everybyte.report.words import COUNTS, FIGURE_MEANING, category_label
+from everybyte.report.words import COUNTS, ENGINE_MEANING, FIGURE_MEANING, category_label
 from everybyte.textbook import FORMULAS
 from everybyte.textbook.formula import Formula
 from everybyte.web.forms import (
@@ -37,20 +39,21 @@ LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
 CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length")
 
+Row = TypeVar("Row")
 Query = Annotated[str, QueryParameter(max_length=200)]
 
 
 @get("/api/models", name="models", sync_to_thread=False)
 def models(q: Query = "", limit: Annotated[int, QueryParameter(ge=0, le=10_000)] = 20) -> Response[bytes]:
     """Models of the catalogue that match all words."""
-    found = matches(all_models(), q.split(), lambda row: (row.name, row.model_type, row.architecture))
+    found = _known_first(q, matches(all_models(), q.split(), lambda row: (row.name, row.model_type, row.architecture)), find_model)
     return _json(ModelsAnswer(models=tuple(_model(row.name) for row in found[:limit]), found=len(found)))
 
 
 @get("/api/gpus", name="gpus", sync_to_thread=False)
 def gpus(q: Query = "") -> Response[bytes]:
     """Devices of the catalogue that match all words."""
-    found = matches(all_gpus(), q.split(), lambda gpu: (gpu.name, *gpu.aliases, gpu.vendor, gpu.segment))
+    found = _known_first(q, matches(all_gpus(), q.split(), lambda gpu: (gpu.name, *gpu.aliases, gpu.vendor, gpu.segment)), find_gpu)
     return _json(GpusAnswer(gpus=tuple(gpu._asdict() for gpu in found)))
 
 
@@ -72,7 +75,7 @@ def words() -> Response[bytes]:
     """Names, units and colours."""
     figures = {name: FigureWords(meaning=meaning, unit="count" if name in COUNTS else "bytes") for name, meaning in FIGURE_MEANING.items()}
     categories = {name: CategoryWords(label=category_label(name), light=colours.light, dark=colours.dark) for name, colours in CATEGORY_COLOUR.items()}
-    return _json(WordsAnswer(figures=figures, categories=categories, bases=BASIS_MEANING))
+    return _json(WordsAnswer(figures=figures, engines=ENGINE_MEANING, categories=categories, bases=BASIS_MEANING))
 
 
 @cache
@@ -90,6 +93,15 @@ def _sizes(row: ModelRow) -> dict[str, int | None]:
         return next((part[key] for part in parts for key in keys if isinstance(part.get(key), int)), None)
 
     return {"layers": first(LAYERS), "hidden": first(HIDDEN), "context": first(CONTEXT)}
+
+
+def _known_first(words: str, found: Sequence[Row], find: Callable[[str], Row]) -> Sequence[Row]:
+    """What a job means by the words stands first: `a100` is the same GPU here and on the command line."""
+    try:
+        known = find(words)
+    except BadInput:
+        return found
+    return [known, *(row for row in found if row is not known)]
 
 
 def _formula(entry: Formula) -> FormulaShown:

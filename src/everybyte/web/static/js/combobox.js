@@ -1,4 +1,5 @@
-// A text field with a list of proposals below it, after the pattern "combobox" of the ARIA Authoring Practices Guide: arrows choose, Enter takes, Escape closes.
+// A text field with a list of proposals below it, after the pattern "combobox" of the ARIA Authoring Practices Guide: arrows choose, Enter and leaving the
+// field take the chosen proposal, Escape gives the text back that was there.
 
 import { fill, h, uniqueId } from "./dom.js";
 
@@ -9,6 +10,8 @@ export class Combobox {
   #proposals = [];
   #at = -1;
   #text = "";
+  /** Whether a person has typed what no proposal was taken for yet. */
+  #typed = false;
 
   constructor({ label, placeholder, search, choose }) {
     this.#search = search;
@@ -16,7 +19,7 @@ export class Combobox {
     const id = uniqueId("combobox");
     this.input = h("input", {
       id, type: "text", role: "combobox", placeholder, spellcheck: "false", "aria-expanded": "false", "aria-autocomplete": "list", "aria-controls": `${id}-list`,
-      oninput: () => this.#open(), onkeydown: (event) => this.#key(event), onblur: () => this.#leave(), onfocus: () => this.input.select(),
+      oninput: () => ((this.#typed = true), this.#open()), onkeydown: (event) => this.#key(event), onblur: () => this.#leave(), onfocus: () => this.input.select(),
     });
     this.list = h("ul", { id: `${id}-list`, role: "listbox", "aria-label": label, hidden: true });
     this.element = h("div", { class: "combobox" }, h("label", { for: id }, label), this.input, this.list);
@@ -24,16 +27,20 @@ export class Combobox {
 
   show(text) {
     this.#text = text;
-    if (document.activeElement !== this.input) this.input.value = text;
+    if (!this.#typed) this.input.value = text;
   }
 
   async #open() {
     const words = this.input.value;
     const proposals = await this.#search(words).catch(() => []);
     if (words !== this.input.value || document.activeElement !== this.input) return;
+    this.#propose(proposals);
+    this.#draw();
+  }
+
+  #propose(proposals) {
     this.#proposals = proposals;
     this.#at = proposals.length ? 0 : -1;
-    this.#draw();
   }
 
   #draw() {
@@ -68,22 +75,35 @@ export class Combobox {
     } else if (event.key === "Enter") {
       event.preventDefault();
       if (open && this.#at >= 0) this.#take(this.#at);
-    } else if (event.key === "Escape" && open) {
+    } else if (event.key === "Escape" && (open || this.#typed)) {
       event.preventDefault();
-      this.#close();
+      this.#giveBack();
     }
   }
 
   #take(index) {
     const proposal = this.#proposals[index];
     this.#close();
+    this.#typed = false;
     this.#text = proposal.text;
     this.input.value = proposal.text;
     this.#choose(proposal.value);
   }
 
-  #leave() {
+  /** Whoever leaves the field after typing gets what is proposed for it, also where the proposals are still on their way. */
+  async #leave() {
+    const words = this.input.value.trim();
+    const isOpen = !this.list.hidden;
     this.#close();
+    if (!this.#typed || !words || words === this.#text) return this.#giveBack();
+    if (!isOpen) this.#propose(await this.#search(words).catch(() => []));
+    if (this.#at >= 0) this.#take(this.#at);
+    else this.#giveBack();
+  }
+
+  #giveBack() {
+    this.#close();
+    this.#typed = false;
     this.input.value = this.#text;
   }
 

@@ -4,7 +4,6 @@ export const EXAMPLES = [
   {
     title: "LoRA on 24 GB",
     job: {
-      name: "Llama-3.1-8B LoRA on one RTX 4090",
       model: "meta-llama/Meta-Llama-3.1-8B",
       hardware: { gpu: "rtx-4090", gpus: 1 },
       train: {
@@ -16,7 +15,6 @@ export const EXAMPLES = [
   {
     title: "Serve with vLLM",
     job: {
-      name: "Llama-3.1-8B, vLLM on one L40S",
       model: "meta-llama/Meta-Llama-3.1-8B",
       hardware: { gpu: "l40s", gpus: 1 },
       serve: { engine: "vllm", context: 32768, memory_fraction: 0.9 },
@@ -25,7 +23,6 @@ export const EXAMPLES = [
   {
     title: "70B, FSDP2, 64 GPUs",
     job: {
-      name: "Llama-3.1-70B, torchtitan, 64 GPUs",
       model: "meta-llama/Meta-Llama-3.1-70B",
       hardware: { gpu: "h100-80gb", gpus: 64, gpus_per_node: 8 },
       train: {
@@ -37,7 +34,6 @@ export const EXAMPLES = [
   {
     title: "GGUF on a desktop",
     job: {
-      name: "Qwen3-30B-A3B, llama.cpp on one RTX 4090",
       model: "Qwen/Qwen3-30B-A3B",
       hardware: { gpu: "rtx-4090", gpus: 1 },
       serve: { engine: "llama.cpp", weights: { format: "q4_k_m" }, context: 32768 },

@@ -20,6 +20,9 @@ export function methodOf(job) {
   return { none: "lora", nf4: "qlora" }[quantization] ?? "other";
 }
 
+/** Sizes of an axis that people use. */
+const SIZES = [1, 2, 4, 8, 16, 32, 64];
+
 /** Fields with a list of values. Without `usual` the values come from the server, which knows the form of a job. `also` is a key that gets the same value. */
 export const FIELDS = {
   train: [
@@ -28,13 +31,17 @@ export const FIELDS = {
     { key: "train.optimizer.name", label: "Optimizer", usual: ["adamw", "adamw-8bit", "paged-adamw-8bit", "adafactor", "sgd", "lion", "muon"] },
     { key: "train.recompute.policy", label: "Activation checkpointing", usual: ["none", "selective", "full"] },
     { key: "train.attention", label: "Attention" },
-    { key: "train.sharding", label: "Sharding", when: (job) => (job.hardware?.gpus ?? 1) > 1 },
+    { key: "train.sharding", label: "Sharding", when: onSeveral },
+    { key: "train.mesh.tp", label: "Tensor parallel", usual: SIZES, when: onSeveral },
+    { key: "train.mesh.pp", label: "Pipeline stages", usual: SIZES, when: onSeveral },
   ],
   serve: [
     { key: "serve.engine", label: "Engine" },
     { key: "serve.weights.format", label: "Weights", usual: ["bf16", "fp16", "fp8", "int8", "awq", "gptq", "nvfp4", "mxfp4", "q8_0", "q6_k", "q5_k_m", "q4_k_m"] },
     { key: "serve.kv_dtype.k", also: "serve.kv_dtype.v", label: "KV cache", usual: ["auto", "bf16", "fp16", "fp8", "int8", "q8_0", "q5_1", "q4_0"] },
     { key: "serve.attention", label: "Attention" },
+    { key: "serve.mesh.tp", label: "Tensor parallel", usual: SIZES, when: onSeveral },
+    { key: "serve.mesh.pp", label: "Pipeline stages", usual: SIZES, when: onSeveral },
   ],
 };
 
@@ -54,6 +61,11 @@ export const KNOBS = {
     },
   ],
 };
+
+/** Whether a job has several GPUs to lay a model over. */
+function onSeveral(job) {
+  return (job.hardware?.gpus ?? 1) > 1;
+}
 
 /** The values that a slider steps through: exact up to eight, then eight steps for every doubling. */
 export function stops({ unit, most }) {

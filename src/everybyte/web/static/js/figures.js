@@ -10,6 +10,7 @@ const SMALL = 2 ** 20;
 export function figures(answer, words) {
   const rows = Object.entries(answer.figures).map(([name, value]) => {
     const about = words.figures?.[name] ?? {};
+    const meaning = words.engines?.[answer.job.serve?.engine]?.[name] ?? about.meaning ?? "";
     const isSize = about.unit !== "count";
     const isSmall = isSize && value < SMALL;
     const write = isSize ? (n) => gib(n) : (n) => number(n);
@@ -17,7 +18,7 @@ export function figures(answer, words) {
     const range = ends ? `${write(ends[0])} – ${write(ends[1])}` : "";
     return h(
       "tr", {},
-      h("th", { scope: "row" }, h("code", {}, name), h("span", { class: "hint" }, about.meaning ?? "")),
+      h("th", { scope: "row" }, h("code", {}, name), h("span", { class: "hint" }, meaning)),
       h("td", { class: "n", "data-range": range || null }, isSmall ? `${number(value)} B` : `${write(value)}${isSize ? " GiB" : ""}`),
       h("td", { class: "n" }, range),
     );

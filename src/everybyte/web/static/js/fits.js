@@ -11,12 +11,16 @@ export class Fits {
 
   /** Marks each slider. `isOld()` says whether something newer waits. */
   async mark(job, knobs, isOld) {
+    this.forget(job, knobs);
     for (const { knob, slider } of knobs) {
       if (isOld()) return;
-      const name = nameOf(job, knob);
-      if (!this.#found.has(name)) slider.wait();
-      slider.mark(await this.#fit(name, job, knob));
+      slider.mark(await this.#fit(nameOf(job, knob), job, knob));
     }
+  }
+
+  /** Takes away what the sliders say of another job, at once: the searches for this one take seconds. */
+  forget(job, knobs) {
+    for (const { knob, slider } of knobs) if (!this.#found.has(nameOf(job, knob))) slider.wait();
   }
 
   /** Takes the marks away where nothing is known of them. */

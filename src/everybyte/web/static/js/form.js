@@ -91,14 +91,15 @@ export class Form {
     const byDefault = h("option", { value: "" }, "default");
     const values = field.usual ?? this.#schema.get(field.key)?.values ?? [];
     const select = h(
-      "select", { id, onchange: () => this.#change({ [field.key]: select.value, ...(field.also ? { [field.also]: select.value } : {}) }) },
+      "select", { id, onchange: () => this.#change({ [field.key]: chosen(), ...(field.also ? { [field.also]: chosen() } : {}) }) },
       byDefault, values.map((value) => h("option", { value }, value)),
     );
+    const chosen = () => values.find((value) => String(value) === select.value) ?? select.value;
     const element = h("div", { class: "field" }, h("label", { for: id }, field.label), select);
     const show = (job, answer) => {
       element.hidden = Boolean(field.when && !field.when(job));
       const stated = get(job, field.key);
-      if (stated !== undefined && ![...select.options].some((option) => option.value === stated)) select.append(h("option", { value: stated }, stated));
+      if (stated !== undefined && ![...select.options].some((option) => option.value === String(stated))) select.append(h("option", { value: stated }, stated));
       select.value = stated ?? "";
       const value = resolved(answer, field.key);
       byDefault.textContent = stated === undefined && value !== undefined ? `${shown(value)} (default)` : "default";

@@ -35,6 +35,11 @@ export function setAll(job, values) {
   return Object.entries(values).reduce((changed, [path, value]) => set(changed, path, value), job);
 }
 
+/** Changes of whole parts as changes of their heads, so that what else a part says stays: `train.recompute` -> `train.recompute.policy`. */
+export function spread(change) {
+  return Object.fromEntries(Object.entries(change).map(([path, value]) => [HEADS[path] && typeof value === "string" ? `${path}.${HEADS[path]}` : path, value]));
+}
+
 /** `train` or `serve`. */
 export function purpose(job) {
   return job.serve ? "serve" : "train";

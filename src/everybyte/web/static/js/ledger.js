@@ -30,7 +30,7 @@ export function ledger(job, answer, rank, words, pick) {
   return h(
     "section", { class: "panel", "aria-labelledby": "ledger-title" },
     h("h2", { id: "ledger-title" }, "Ledger"),
-    h("p", { class: "hint" }, `Memory at the peak, in ${spoken(rank.peak_phase)}. Open a row for its formula and source.`),
+    h("p", { class: "hint" }, `Allocated at the peak: ${size(peak, 2)}, in ${spoken(rank.peak_phase)}. Open a row for its formula and source.`),
     answer.ranks.length > 1 ? rankPicker(answer, rank, pick) : null,
     table(atPeak, `Rows at the peak in ${spoken(rank.peak_phase)}`),
     rest.length ? h("details", { class: "fold" }, h("summary", {}, `${rest.length} rows that are not in memory at the peak`), table(rest, "Rows not in memory at the peak")) : null,

@@ -1,5 +1,6 @@
 // The page: a state in the address, a form that changes it, and an answer that follows it.
 
+import { advice } from "./advice.js";
 import { ApiError, Newest, ask, post } from "./api.js";
 import { comparison, startCompare, switcher } from "./compare.js";
 import { fill, h, refill } from "./dom.js";
@@ -33,7 +34,7 @@ let words = {};
 let form = null;
 
 const place = {
-  head: h("div", {}), verdict: h("div", { class: "verdicts", "aria-live": "polite" }), warnings: h("div", {}), ledger: h("div", {}), figures: h("div", {}), grounds: h("div", {}),
+  head: h("div", {}), verdict: h("div", { class: "verdicts", "aria-live": "polite" }), warnings: h("div", {}), advice: h("div", {}), ledger: h("div", {}), figures: h("div", {}), grounds: h("div", {}),
 };
 
 /** Answers the jobs that changed and shows them; then, when nothing newer waits, draws the pictures and marks the sliders. */
@@ -52,6 +53,7 @@ async function follow(isOld) {
     fits.clear(form.knobs);
     return;
   }
+  fits.forget(jobs[active], form.knobs);
   const { knob, rank } = store.state;
   const several = answer.ranks.length > 1;
   const wanted = {
@@ -94,6 +96,7 @@ function show(results, active, compared) {
   fill(document.getElementById("mini"), answer ? miniVerdict(answer) : null);
   document.title = `${answer?.name || answer?.model.name || "everybyte"}: ${answer?.fits === false ? "does not fit" : answer?.fits ? "fits" : "will it fit?"}`;
   fill(place.warnings, answer ? warnings(answer) : null);
+  fill(place.advice, answer ? advice(job, answer, (changed) => store.change(changed)) : null);
   fill(place.figures, answer ? figures(answer, words) : null);
   measured.show(answer ? job : null);
   refill(place.grounds, answer ? grounds(answer) : null);
@@ -118,7 +121,7 @@ function goToAnswer(event) {
 }
 
 async function start() {
-  fill(root, place.head, place.verdict, place.warnings, pictures.element, place.ledger, place.figures, measured.element, place.grounds);
+  fill(root, place.head, place.verdict, place.advice, place.warnings, pictures.element, place.ledger, place.figures, measured.element, place.grounds);
   let settings;
   try {
     [{ settings }, words] = await Promise.all([ask("/api/settings"), ask("/api/words")]);

@@ -15,7 +15,8 @@ export class Slider {
   #share;
   #typing = false;
   #shown;
-  #hinted = null;
+  /** What the hint says; null while it waits. */
+  #hinted = "";
 
   /** `move(value, settled)` is called on every move; settled is false while the slider is dragged. */
   constructor(knob, { move }) {
@@ -51,6 +52,8 @@ export class Slider {
   /** Says that the search for what fits is under way. */
   wait() {
     this.element.classList.remove("marked");
+    this.track.style.backgroundImage = "none";
+    if (this.#hinted === null) return;
     this.#hinted = null;
     fill(this.hint, "searching for the largest value that fits …");
   }

@@ -11,11 +11,14 @@ export function verdictOf(answer) {
     return { kind: "unknown", mark: "?", word: "No GPU selected", text: `needs ${size(peak)}; select a GPU to see whether it fits` };
   }
   const needed = hardware.capacity - headroom;
-  const of = `${size(needed)} of ${gib(hardware.capacity, 1)} on each ${hardware.gpu}`;
+  const each = (answer.job.hardware.gpus ?? 1) > 1 ? "each " : "";
+  const of = `${size(needed)} of ${gib(hardware.capacity, 1)} GiB device memory on ${each}${hardware.gpu}`;
+  if (answer.verdict === "close") {
+    const room = headroom < 0 ? `${size(-headroom)} over capacity` : `${size(headroom)} left`;
+    return { kind: "close", mark: "~", word: "Close", text: `needs ${of}, ${room}; about ${number(100 * answer.chance, 0)} % of such runs fit` };
+  }
   if (!fits && headroom >= 0) return { kind: "over", mark: "✗", word: "Does not start", text: answer.warnings[0] ?? `needs ${of}` };
   if (!fits) return { kind: "over", mark: "✗", word: "Does not fit", text: `needs ${of}: ${size(-headroom)} over capacity` };
-  const high = answer.range["peak.device"]?.[1] ?? needed;
-  if (high > hardware.capacity) return { kind: "close", mark: "✓", word: "Fits, but it is close", text: `needs ${of}, ${size(headroom)} left` };
   return { kind: "fits", mark: "✓", word: "Fits", text: `needs ${of}, ${size(headroom)} left` };
 }
 
