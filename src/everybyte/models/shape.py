@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from everybyte.basics.errors import BadInput
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, Rotary, Scores
 from everybyte.layers.attention.mla import MLA
 from everybyte.layers.blocks.encoder import Chain
 from everybyte.layers.blocks.mixer import MixerBlock
@@ -182,9 +182,15 @@ class _Shape:
 
     def _attention(self, window: int) -> Attention:
         return Attention(
-            self.hidden, self.heads, self.kv_heads, self.head_dim, qkv_bias=self.bias, out_bias=self.bias, rope=self.position == "rope",
-            window=window, wide_softmax=self.family != "gpt",
-        )  # fmt: skip
+            self.hidden,
+            self.heads,
+            self.kv_heads,
+            self.head_dim,
+            projections=Projections(qkv_bias=self.bias, out_bias=self.bias),
+            rotary=Rotary() if self.position == "rope" else None,
+            scores=Scores(wide_softmax=self.family != "gpt"),
+            window=window,
+        )
 
     def _mla(self) -> MLA:
         part = self.f.part("mla", MLA_KEYS)

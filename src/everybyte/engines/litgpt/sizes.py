@@ -67,11 +67,12 @@ def _attention(mixer: Any) -> dict[str, Any]:
             "hidden": mixer.hidden, "heads": mixer.heads, "groups": mixer.kv_heads, "head_size": mixer.head_dim, "rotary": mixer.head_dim,
             "qkv_bias": mixer.bias, "out_bias": mixer.bias, "softcap": False,
         }  # fmt: skip
-    if not isinstance(mixer, Attention) or not mixer.rope:
+    if not isinstance(mixer, Attention) or mixer.rotary is None:
         raise Unsupported(PATH, "LitGPT has rotary positions only: this model has none, learned ones or ALiBi in some layer")
-    if mixer.sinks or mixer.gate or mixer.v_dim not in (0, mixer.head_dim):
+    if mixer.scores.sinks or mixer.gate or mixer.v_dim not in (0, mixer.head_dim):
         raise Unsupported(PATH, "attention with sinks, gates or values of another width is not in LitGPT")
     return {
-        "hidden": mixer.hidden, "heads": mixer.heads, "groups": mixer.kv_heads, "head_size": mixer.head_dim, "rotary": mixer.rotary_dim or mixer.head_dim,
-        "qkv_bias": mixer.qkv_bias, "out_bias": mixer.out_bias, "softcap": mixer.softcap, "qk_norm": mixer.qk_norm, "window": mixer.window,
+        "hidden": mixer.hidden, "heads": mixer.heads, "groups": mixer.kv_heads, "head_size": mixer.head_dim, "rotary": mixer.rotary.dim or mixer.head_dim,
+        "qkv_bias": mixer.projections.qkv_bias, "out_bias": mixer.projections.out_bias, "softcap": mixer.scores.softcap,
+        "qk_norm": mixer.qk_norm.over, "window": mixer.window,
     }  # fmt: skip

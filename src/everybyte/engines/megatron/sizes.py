@@ -184,9 +184,11 @@ def _mixed(layer: MixerBlock, hidden: int) -> Sizes:
 def _attention(mixer: Any) -> Heads | Latent:
     if isinstance(mixer, MLA):
         return Latent(mixer.heads, mixer.q_rank, mixer.kv_rank, mixer.nope, mixer.rope, mixer.v_dim, mixer.bias)
-    if not isinstance(mixer, Attention) or mixer.sinks or mixer.gate or mixer.indexer is not None or mixer.v_dim not in (0, mixer.head_dim):
+    if not isinstance(mixer, Attention) or mixer.scores.sinks or mixer.gate or mixer.indexer is not None or mixer.v_dim not in (0, mixer.head_dim):
         raise Unsupported(PATH, f"attention of the kind {type(mixer).__name__} of this model is not supported for Megatron-LM yet")
-    return Heads(mixer.heads, mixer.kv_heads, mixer.head_dim, mixer.rope, mixer.qkv_bias, mixer.out_bias, bool(mixer.qk_norm))
+    return Heads(
+        mixer.heads, mixer.kv_heads, mixer.head_dim, mixer.rotary is not None, mixer.projections.qkv_bias, mixer.projections.out_bias, bool(mixer.qk_norm.over)
+    )
 
 
 def _feed_forward(mlp: Any, *, bias: bool) -> Dense | Mixture:

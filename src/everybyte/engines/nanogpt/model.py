@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from everybyte.basics.errors import Unsupported
 from everybyte.basics.record import Record
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, Scores
 from everybyte.layers.blocks.transformer import Block, FinalNorm
 from everybyte.layers.common.mlp import PlainMLP
 from everybyte.layers.common.norm import Norm
@@ -61,16 +61,23 @@ def _bias(layer: object) -> bool:
     if not isinstance(layer, Block) or not isinstance(layer.mixer, Attention) or not isinstance(layer.mlp, PlainMLP):
         raise Unsupported("model", f"a block of the kind {type(layer).__name__} is not nanoGPT's: attention, then one plain feed-forward layer")
     mixer = layer.mixer
-    if mixer.rope or mixer.kv_heads != mixer.heads or mixer.qk_norm:
+    if mixer.rotary is not None or mixer.kv_heads != mixer.heads or mixer.qk_norm.over:
         raise Unsupported("model", "nanoGPT's attention has no rotary positions, no grouped heads and no norms of queries and keys")
-    return mixer.qkv_bias
+    return mixer.projections.qkv_bias
 
 
 def _block(layer: Block, norm: Norm, *, bias: bool) -> Block:
     attention: Attention = layer.mixer
     mixer = Attention(
-        attention.hidden, attention.heads, attention.heads, attention.head_dim, qkv_bias=bias, out_bias=bias, fused_qkv="c_attn", fused_split=True,
-        rope=False, wide_softmax=False, dropout=RATE, out_dropout=RATE, names=("", "", "", "c_proj"),
-    )  # fmt: skip
+        attention.hidden,
+        attention.heads,
+        attention.heads,
+        attention.head_dim,
+        projections=Projections(qkv_bias=bias, out_bias=bias, fused="c_attn", split=True, names=("", "", "", "c_proj")),
+        rotary=None,
+        scores=Scores(wide_softmax=False),
+        dropout=RATE,
+        out_dropout=RATE,
+    )
     mlp = replace(layer.mlp, activation="gelu", bias=bias, names=("c_fc", "c_proj"), dropout=RATE)
     return Block(mixer, mlp, norm, ("ln_1", "ln_2"), mixer_name="attn")

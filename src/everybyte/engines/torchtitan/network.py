@@ -12,7 +12,7 @@ from everybyte.basics.record import Record
 from everybyte.catalog.releases import Release
 from everybyte.engines.torchtitan.block import FEEDFORWARD, NAMES, Group, TitanBlock, TitanEmbedding
 from everybyte.engines.torchtitan.loss import Kind, TitanHead
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, QkNorm, Rotary
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.mlp import GatedMLP
 from everybyte.layers.common.norm import Norm
@@ -68,14 +68,21 @@ def _block(layer: Any, form: Form, norm: Norm) -> TitanBlock:
     if not isinstance(layer, Block) or not isinstance(layer.mixer, Attention) or not isinstance(layer.mlp, GatedMLP | MoE) or layer.norm.kind != "rms":
         raise Unsupported(PATH, "torchtitan is supported for decoders like Llama 3, Qwen3 and Llama 4; this model has other blocks")
     mixer, t = layer.mixer, form.group.size
-    if mixer.sinks or mixer.gate or mixer.fused_qkv or mixer.v_dim not in (0, mixer.head_dim):
+    if mixer.scores.sinks or mixer.gate or mixer.projections.fused or mixer.v_dim not in (0, mixer.head_dim):
         raise Unsupported(PATH, "torchtitan is supported for plain attention; this model's has sinks, gates or joined projections")
     _divides(t, mixer.heads, "query heads")
     _divides(t, mixer.kv_heads, "KV heads")
     attention = Attention(
-        mixer.hidden, mixer.heads // t, mixer.kv_heads // t, mixer.head_dim, qkv_bias=mixer.qkv_bias, qk_norm=mixer.qk_norm, qk_norm_style=norm.style,
-        complex_rope=not form.compiled, names=NAMES, fused_qkv="qkv_linear.wqkv" if form.release.has("fuses_qkv") else "", fused_split=True, split_copies=True,
-    )  # fmt: skip
+        mixer.hidden,
+        mixer.heads // t,
+        mixer.kv_heads // t,
+        mixer.head_dim,
+        projections=Projections(
+            qkv_bias=mixer.projections.qkv_bias, names=NAMES, fused="qkv_linear.wqkv" if form.release.has("fuses_qkv") else "", split=True, copies=True
+        ),
+        rotary=Rotary(complex=not form.compiled),
+        qk_norm=QkNorm(over=mixer.qk_norm.over, style=norm.style),
+    )
     table = _rope_table(mixer) if form.release.has("rope_by_layer") else ()
     name = "moe" if isinstance(layer.mlp, MoE) else "feed_forward"
     mlp = _mixture(layer.mlp, form) if isinstance(layer.mlp, MoE) else _feed_forward(layer.mlp, t)
@@ -84,8 +91,8 @@ def _block(layer: Any, form: Form, norm: Norm) -> TitanBlock:
 
 def _rope_table(mixer: Attention) -> Dims:
     """fp32 numbers: for each position d/2 complex ones (ComplexRoPE), or cos and sin for all d beside norms of queries and keys (CosSinRoPE)."""
-    numbers = Dim("2d", 2 * mixer.head_dim) if mixer.qk_norm else Dim("d", mixer.head_dim)
-    return Dim("p", POSITIONS.get(mixer.qk_norm, POSITIONS[""])), numbers
+    numbers = Dim("2d", 2 * mixer.head_dim) if mixer.qk_norm.over else Dim("d", mixer.head_dim)
+    return Dim("p", POSITIONS.get(mixer.qk_norm.over, POSITIONS[""])), numbers
 
 
 def _divides(t: int, size: int, what: str) -> None:

@@ -16,6 +16,7 @@ from everybyte.basics.dtypes import DTYPES
 from everybyte.basics.units import round_up
 from everybyte.engines.vllm.network import first_with, inside
 from everybyte.engines.vllm.settings import Settings
+from everybyte.layers.attention.grouped import Attention
 from everybyte.layers.network import Network, Run
 from everybyte.layers.recording.setup import Setup
 from everybyte.layers.recording.size import Dim
@@ -139,8 +140,8 @@ def _turned(layer: Any) -> tuple[int, ...]:
     """Widths of the part of a head that turns."""
     found = []
     for part in inside(layer):
-        if getattr(part, "rope", None) is True and hasattr(part, "head_dim"):
-            found.append(getattr(part, "rotary_dim", 0) or part.head_dim)
+        if isinstance(part, Attention):
+            found += [part.rotary.dim or part.head_dim] if part.rotary is not None else []
         elif getattr(part, "kv_rank", 0) and getattr(part, "turned", True):
             found.append(part.rope)  # type: ignore[attr-defined]
         elif hasattr(part, "one_projection"):

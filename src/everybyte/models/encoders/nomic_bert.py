@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everybyte.basics.errors import Unsupported
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, Scores
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.mlp import GatedMLP
 from everybyte.layers.common.norm import Norm
@@ -24,9 +24,16 @@ def build(c: Config) -> Network:
     positions = c.integer("max_position_embeddings", "n_positions", default=2048)
     dropout = c.number("hidden_dropout_prob", "resid_pdrop")
     attention = Attention(
-        hidden, heads, heads, head_dim, qkv_bias=c.flag("qkv_proj_bias", default=False), out_bias=c.flag("qkv_proj_bias", default=False),
-        wide_softmax=False, dropout=c.number("attention_probs_dropout_prob", "attn_pdrop"), cached=False, causal=False,
-    )  # fmt: skip
+        hidden,
+        heads,
+        heads,
+        head_dim,
+        projections=Projections(qkv_bias=c.flag("qkv_proj_bias", default=False), out_bias=c.flag("qkv_proj_bias", default=False)),
+        scores=Scores(wide_softmax=False),
+        dropout=c.number("attention_probs_dropout_prob", "attn_pdrop"),
+        cached=False,
+        causal=False,
+    )
     mlp = GatedMLP(hidden, c.integer("intermediate_size", "n_inner", default=4 * hidden), _activation(c), c.flag("mlp_fc1_bias", default=False))
     block = Block(attention, mlp, Norm("layer"), pre=("", ""), after=("post_attention_layernorm", "post_mlp_layernorm"), dropout=dropout)
     stem = Embedding(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, Scores
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.mlp import PlainMLP
 from everybyte.layers.common.norm import Norm
@@ -20,10 +20,16 @@ def build(c: Config) -> Network:
     big_code = c.architecture == "GPTBigCodeForCausalLM"
     residual = c.number("resid_pdrop", default=0.1)
     attention = Attention(
-        hidden, heads, 1 if big_code and c.flag("multi_query", default=True) else heads, head_dim,
-        qkv_bias=True, out_bias=True, fused_qkv="c_attn", fused_split=True, rope=False, wide_softmax=big_code,
-        dropout=c.number("attn_pdrop", default=0.1), out_dropout=residual, names=("", "", "", "c_proj"),
-    )  # fmt: skip
+        hidden,
+        heads,
+        1 if big_code and c.flag("multi_query", default=True) else heads,
+        head_dim,
+        projections=Projections(qkv_bias=True, out_bias=True, fused="c_attn", split=True, names=("", "", "", "c_proj")),
+        rotary=None,
+        scores=Scores(wide_softmax=big_code),
+        dropout=c.number("attn_pdrop", default=0.1),
+        out_dropout=residual,
+    )
     ffn = c.integer("n_inner", "intermediate_size", default=4 * hidden)
     mlp = PlainMLP(hidden, ffn, c.activation("gelu_pytorch_tanh" if big_code else "gelu_new"), names=("c_fc", "c_proj"), dropout=residual)
     norm = Norm("layer")

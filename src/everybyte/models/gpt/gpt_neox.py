@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, Rotary
 from everybyte.layers.blocks.transformer import Block, ParallelBlock
 from everybyte.layers.common.mlp import PlainMLP
 from everybyte.layers.common.norm import Norm
@@ -20,9 +20,14 @@ def build(c: Config) -> Network:
     bias = c.flag("attention_bias", default=True)
     dropout = c.number("hidden_dropout")
     attention = Attention(
-        hidden, heads, heads, head_dim, qkv_bias=bias, out_bias=bias, fused_qkv="query_key_value", fused_split=True,
-        rotary_dim=rotary_dim(c, head_dim, default=0.25), dropout=c.number("attention_dropout"), names=("", "", "", "dense"),
-    )  # fmt: skip
+        hidden,
+        heads,
+        heads,
+        head_dim,
+        projections=Projections(qkv_bias=bias, out_bias=bias, fused="query_key_value", split=True, names=("", "", "", "dense")),
+        rotary=Rotary(dim=rotary_dim(c, head_dim, default=0.25)),
+        dropout=c.number("attention_dropout"),
+    )
     mlp = PlainMLP(hidden, c.integer("intermediate_size"), c.activation("gelu"), names=("dense_h_to_4h", "dense_4h_to_h"))
     norm = Norm("layer")
     kind = ParallelBlock if c.flag("use_parallel_residual", default=True) else Block

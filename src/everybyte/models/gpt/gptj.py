@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, Rotary, Scores
 from everybyte.layers.blocks.transformer import ParallelBlock
 from everybyte.layers.common.mlp import PlainMLP
 from everybyte.layers.common.norm import Norm
@@ -20,9 +20,16 @@ def build(c: Config) -> Network:
     heads, _, head_dim = c.heads(hidden)
     residual = c.number("resid_pdrop")
     attention = Attention(
-        hidden, heads, heads, head_dim, rotary_dim=c.integer("rotary_dim", default=64), rope_by_token=True, rope_inline=True, rope_tables="call",
-        wide_scores=True, dropout=c.number("attn_pdrop"), out_dropout=residual, names=("q_proj", "k_proj", "v_proj", "out_proj"),
-    )  # fmt: skip
+        hidden,
+        heads,
+        heads,
+        head_dim,
+        projections=Projections(names=("q_proj", "k_proj", "v_proj", "out_proj")),
+        rotary=Rotary(dim=c.integer("rotary_dim", default=64), by_token=True, inline=True, tables="call"),
+        scores=Scores(wide_products=True),
+        dropout=c.number("attn_pdrop"),
+        out_dropout=residual,
+    )
     ffn = c.integer("n_inner", default=4 * hidden)
     mlp = PlainMLP(hidden, ffn, c.activation("gelu_new"), names=("fc_in", "fc_out"), dropout=residual)
     norm = Norm("layer")

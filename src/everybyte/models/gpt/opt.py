@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everybyte.basics.record import Record
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, Scores
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.linear import linear
 from everybyte.layers.common.mlp import PlainMLP
@@ -38,9 +38,15 @@ def build(c: Config) -> Network:
     heads, _, head_dim = c.heads(hidden)
     bias = c.flag("enable_bias", default=True)
     attention = Attention(
-        hidden, heads, heads, head_dim, qkv_bias=bias, out_bias=bias, rope=False, scaled_query=True,
-        dropout=c.number("attention_dropout"), names=("q_proj", "k_proj", "v_proj", "out_proj"),
-    )  # fmt: skip
+        hidden,
+        heads,
+        heads,
+        head_dim,
+        projections=Projections(qkv_bias=bias, out_bias=bias, names=("q_proj", "k_proj", "v_proj", "out_proj")),
+        rotary=None,
+        scores=Scores(scaled_query=True),
+        dropout=c.number("attention_dropout"),
+    )
     mlp = PlainMLP(hidden, c.integer("ffn_dim"), c.activation("relu"), bias)
     norm = Norm("layer", affine=c.flag("layer_norm_elementwise_affine", default=True))
     before = c.flag("do_layer_norm_before", default=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, QkNorm, Rotary
 from everybyte.layers.blocks.transformer import ParallelBlock
 from everybyte.layers.common.mlp import PlainMLP
 from everybyte.layers.common.norm import Norm
@@ -19,10 +19,15 @@ def build(c: Config) -> Network:
     hidden, vocab = c.integer("hidden_size"), c.integer("vocab_size")
     heads, kv_heads, head_dim = c.heads(hidden)
     attention = Attention(
-        hidden, heads, kv_heads, head_dim, qkv_bias=True, out_bias=True, rotary_dim=rotary_dim(c, head_dim, default=0.5), rope_inline=True,
-        qk_norm="head" if c.flag("qk_layernorm", default=False) else "", qk_norm_kind="layer", qk_norm_names=("q_layernorm", "k_layernorm"),
-        dropout=c.number("attention_dropout"), names=("q_proj", "k_proj", "v_proj", "dense"),
-    )  # fmt: skip
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        projections=Projections(qkv_bias=True, out_bias=True, names=("q_proj", "k_proj", "v_proj", "dense")),
+        rotary=Rotary(dim=rotary_dim(c, head_dim, default=0.5), inline=True),
+        qk_norm=QkNorm(over="head", kind="layer", names=("q_layernorm", "k_layernorm")) if c.flag("qk_layernorm", default=False) else QkNorm(),
+        dropout=c.number("attention_dropout"),
+    )
     mlp = PlainMLP(hidden, c.integer("intermediate_size", default=4 * hidden), c.activation("gelu_new"))
     norm = Norm("layer")
     tie = tied(c, default=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.mlp import PlainMLP
 from everybyte.layers.common.norm import Norm
@@ -18,7 +18,14 @@ def build(c: Config) -> Network:
     bias = c.flag("use_bias", default=True)
     dropout = c.number("residual_dropout")
     attention = Attention(
-        hidden, heads, kv_heads, head_dim, qkv_bias=bias, out_bias=bias, window=window(c), dropout=c.number("attention_dropout"), out_dropout=dropout
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        projections=Projections(qkv_bias=bias, out_bias=bias),
+        window=window(c),
+        dropout=c.number("attention_dropout"),
+        out_dropout=dropout,
     )
     mlp = PlainMLP(hidden, c.integer("intermediate_size"), c.activation("gelu_pytorch_tanh"), bias, ("c_fc", "c_proj"), dropout)
     norm = Norm("layer")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, Rotary
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.mlp import GatedMLP
 from everybyte.layers.network import Network
@@ -18,7 +18,15 @@ def build(c: Config) -> Network:
     hidden = c.integer("hidden_size")
     heads, kv_heads, head_dim = c.heads(hidden)
     bias = c.flag("attention_bias", default=False)
-    attention = Attention(hidden, heads, kv_heads, head_dim, qkv_bias=bias, out_bias=bias, rotary_dim=head_dim // 2, dropout=c.number("attention_dropout"))
+    attention = Attention(
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        projections=Projections(qkv_bias=bias, out_bias=bias),
+        rotary=Rotary(dim=head_dim // 2),
+        dropout=c.number("attention_dropout"),
+    )
     mamba = mamba2(c)
     mlp = GatedMLP(hidden, c.integer("intermediate_size"), c.activation(), bias=c.flag("mlp_bias", default=False))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everybyte.basics.errors import BadInput
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections
 from everybyte.layers.blocks.mixer import ScaledMLP, TwinBlock
 from everybyte.layers.common.norm import Norm
 from everybyte.layers.heads.loss import Head
@@ -20,7 +20,14 @@ def build(c: Config) -> Network:
     hidden = c.integer("hidden_size")
     heads, kv_heads, head_dim = c.heads(hidden)
     bias = c.flag("attention_bias", default=False)
-    attention = Attention(hidden, heads, kv_heads, head_dim, qkv_bias=bias, out_bias=bias, dropout=c.number("attention_dropout"))
+    attention = Attention(
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        projections=Projections(qkv_bias=bias, out_bias=bias),
+        dropout=c.number("attention_dropout"),
+    )
     mlp = ScaledMLP(hidden, c.integer("intermediate_size"), c.activation(), bias=c.flag("mlp_bias", default=False))
     shared = tied(c, default=False)
     head = Head(hidden, c.integer("vocab_size"), shared, scaled=True)

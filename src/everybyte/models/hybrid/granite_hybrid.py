@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from everybyte.basics.errors import BadInput
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, Rotary
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.mlp import GatedMLP
 from everybyte.layers.experts.moe import MoE
@@ -44,7 +44,15 @@ def _attention(c: Config) -> Attention:
     heads, kv_heads, head_dim = c.heads(hidden)
     bias = c.flag("attention_bias", default=False)
     rope = c.fields.get("position_embedding_type") == "rope"
-    return Attention(hidden, heads, kv_heads, head_dim, qkv_bias=bias, out_bias=bias, rope=rope, dropout=c.number("attention_dropout"))
+    return Attention(
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        projections=Projections(qkv_bias=bias, out_bias=bias),
+        rotary=Rotary() if rope else None,
+        dropout=c.number("attention_dropout"),
+    )
 
 
 def mamba2(c: Config) -> Mamba2:

@@ -22,7 +22,7 @@ def build(c: Config) -> Network:
     hidden, ffn = c.integer("hidden_size"), c.integer("intermediate_size")
     heads, kv_heads, head_dim = c.heads(hidden)
     experts, top_k = expert_counts(c)
-    attention = Attention(hidden, heads, kv_heads, head_dim, rope=False, dropout=c.number("attention_dropout"))
+    attention = Attention(hidden, heads, kv_heads, head_dim, rotary=None, dropout=c.number("attention_dropout"))
     mamba = Mamba1(
         hidden, c.integer("mamba_expand", default=2) * hidden, c.integer("mamba_d_state", default=16), c.integer("mamba_d_conv", default=4),
         dt_rank(c, "mamba_dt_rank"), bias=c.flag("mamba_proj_bias", default=False), conv_bias=c.flag("mamba_conv_bias", default=True), norms="weighted",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, QkNorm
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.mlp import GatedMLP
 from everybyte.layers.network import Network
@@ -20,8 +20,13 @@ def build(c: Config) -> Network:
     hidden, count = c.integer("hidden_size"), layer_count(c)
     heads, kv_heads, head_dim = c.heads(hidden)
     attention = Attention(
-        hidden, heads, kv_heads, head_dim, qk_norm="head", qk_norm_names=("q_layernorm", "k_layernorm"), names=("q_proj", "k_proj", "v_proj", "out_proj"),
-    )  # fmt: skip
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        projections=Projections(names=("q_proj", "k_proj", "v_proj", "out_proj")),
+        qk_norm=QkNorm(over="head", names=("q_layernorm", "k_layernorm")),
+    )
     conv = ShortConv(hidden, c.integer("conv_L_cache", default=3), c.flag("conv_bias", default=False))
     mlp = GatedMLP(hidden, _width(c), names=("w1", "w3", "w2"))
 

@@ -61,7 +61,7 @@ def _attention(c: Config) -> Attention:
     hidden = c.integer("hidden_size")
     heads, kv_heads, _ = c.heads(hidden)
     head_dim = c.integer("head_dim", "attention_head_dim", default=128)
-    return Attention(hidden, heads, kv_heads, head_dim, rope=False, dropout=c.number("attention_dropout"))
+    return Attention(hidden, heads, kv_heads, head_dim, rotary=None, dropout=c.number("attention_dropout"))
 
 
 def _activation(c: Config) -> str:

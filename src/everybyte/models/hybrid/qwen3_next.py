@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, QkNorm, Rotary
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.mlp import GatedMLP
 from everybyte.layers.common.norm import Norm
@@ -46,9 +46,16 @@ def _attention(c: Config) -> Attention:
     heads, kv_heads, head_dim = c.heads(hidden)
     bias = c.flag("attention_bias", default=False)
     return Attention(
-        hidden, heads, kv_heads, head_dim, qkv_bias=bias, out_bias=bias, gate="joined", qk_norm="head", qk_norm_style="gemma",
-        rotary_dim=rotary_dim(c, head_dim, 0.25), dropout=c.number("attention_dropout"),
-    )  # fmt: skip
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        projections=Projections(qkv_bias=bias, out_bias=bias),
+        rotary=Rotary(dim=rotary_dim(c, head_dim, 0.25)),
+        qk_norm=QkNorm(over="head", style="gemma"),
+        gate="joined",
+        dropout=c.number("attention_dropout"),
+    )
 
 
 def _delta_net(c: Config) -> GatedDeltaNet:

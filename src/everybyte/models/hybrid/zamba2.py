@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from everybyte.basics.errors import BadInput
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Rotary
 from everybyte.layers.blocks.mixer import MixerBlock
 from everybyte.layers.blocks.shared import AdaptedAttention, AdaptedMLP, CopiedEmbedding, SharedBlock, Users, users_of
 from everybyte.layers.common.norm import Norm
@@ -60,9 +60,9 @@ def _shared(c: Config, mamba: Mamba2, users: Users) -> SharedBlock:
     heads = c.integer("num_attention_heads", default=32)
     c.divides("num_attention_heads", heads, 2 * hidden)
     sizes = (hidden, heads, c.integer("num_key_value_heads", default=heads), 2 * hidden // heads)
-    rope, dropout = c.flag("use_mem_rope", default=False), c.number("attention_dropout")
-    attention = Attention(*sizes, rope=rope, dropout=dropout)
+    rotary, dropout = Rotary() if c.flag("use_mem_rope", default=False) else None, c.number("attention_dropout")
+    attention = Attention(*sizes, rotary=rotary, dropout=dropout)
     if c.flag("use_shared_attention_adapter", default=False):
-        attention = AdaptedAttention(*sizes, rope=rope, dropout=dropout, users=users)
+        attention = AdaptedAttention(*sizes, rotary=rotary, dropout=dropout, users=users)
     ffn = c.integer("intermediate_size", default=4 * hidden)
     return SharedBlock(attention, AdaptedMLP(hidden, ffn, users, c.activation("gelu"), c.flag("add_bias_linear", default=False)), mamba)

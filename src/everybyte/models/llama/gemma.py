@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, QkNorm, Scores
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.mlp import GatedMLP
 from everybyte.layers.common.norm import Norm
@@ -37,9 +37,15 @@ def text(c: Config, places: Places = Places()) -> Network:  # noqa: B008 - a con
     heads, kv_heads, head_dim = c.heads(hidden)
     bias = c.flag("attention_bias", default=False)
     attention = Attention(
-        hidden, heads, kv_heads, head_dim, qkv_bias=bias, out_bias=bias, qk_norm="head" if third else "", qk_norm_style="gemma",
-        softcap=later and _softcap(c, "attn_logit_softcapping", 0.0 if third else 50.0), dropout=c.number("attention_dropout"),
-    )  # fmt: skip
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        projections=Projections(qkv_bias=bias, out_bias=bias),
+        qk_norm=QkNorm(over="head", style="gemma") if third else QkNorm(),
+        scores=Scores(softcap=later and _softcap(c, "attn_logit_softcapping", 0.0 if third else 50.0)),
+        dropout=c.number("attention_dropout"),
+    )
     mlp = GatedMLP(hidden, c.integer("intermediate_size"), c.activation("gelu_pytorch_tanh"))
     if later:
         names = ("input_layernorm", "pre_feedforward_layernorm")

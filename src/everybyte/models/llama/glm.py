@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, Rotary
 from everybyte.layers.blocks.transformer import Block, FinalNorm
 from everybyte.layers.common.mlp import GatedMLP
 from everybyte.layers.common.norm import Norm
@@ -21,9 +21,14 @@ def build(c: Config) -> Network:
     heads, kv_heads, head_dim = c.heads(hidden)
     head_dim = c.integer("head_dim", default=128)
     attention = Attention(
-        hidden, heads, kv_heads, head_dim, qkv_bias=c.flag("attention_bias", default=True), rotary_dim=rotary_dim(c, head_dim, default=0.5),
-        rope_tables="layer", dropout=c.number("attention_dropout"),
-    )  # fmt: skip
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        projections=Projections(qkv_bias=c.flag("attention_bias", default=True)),
+        rotary=Rotary(dim=rotary_dim(c, head_dim, default=0.5), tables="layer"),
+        dropout=c.number("attention_dropout"),
+    )
     mlp = GatedMLP(hidden, c.integer("intermediate_size"), c.activation(), fused_gate="gate_up_proj")
     post = ("post_self_attn_layernorm", "post_mlp_layernorm") if c.architecture == "Glm4ForCausalLM" else ("", "")
     return decoder(c, Block(attention, mlp, post=post), tied=tied(c, default=False))
@@ -38,9 +43,16 @@ def _chatglm(c: Config) -> Network:
     norm = Norm("rms", "wide") if c.flag("rmsnorm", default=True) else Norm("layer")
     dropout = c.number("hidden_dropout")
     attention = Attention(
-        hidden, heads, kv_heads, head_dim, qkv_bias=bias or c.flag("add_qkv_bias", default=False), out_bias=bias, fused_qkv="query_key_value",
-        fused_split=True, rotary_dim=head_dim // 2, dropout=c.number("attention_dropout"), names=("", "", "", "dense"),
-    )  # fmt: skip
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        projections=Projections(
+            qkv_bias=bias or c.flag("add_qkv_bias", default=False), out_bias=bias, fused="query_key_value", split=True, names=("", "", "", "dense")
+        ),
+        rotary=Rotary(dim=head_dim // 2),
+        dropout=c.number("attention_dropout"),
+    )
     mlp = GatedMLP(hidden, c.integer("ffn_hidden_size"), bias=bias, fused_gate="dense_h_to_4h", names=("", "", "dense_4h_to_h"))
     block = Block(attention, mlp, norm, mixer_name="self_attention", dropout=dropout)
     tail = FinalNorm(norm, CHAT.norm if c.flag("post_layer_norm", default=True) else "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.mlp import GatedMLP
 from everybyte.layers.network import Network
@@ -17,7 +17,13 @@ def build(c: Config) -> Network:
     hidden = c.integer("hidden_size")
     heads, kv_heads, head_dim = c.heads(hidden)
     bias = c.flag("bias", default=False)
-    attention = Attention(hidden, heads, kv_heads, head_dim, qkv_bias=bias, out_bias=bias, fused_qkv="wqkv", names=("", "", "", "wo"))
+    attention = Attention(
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        projections=Projections(qkv_bias=bias, out_bias=bias, fused="wqkv", names=("", "", "", "wo")),
+    )
     mlp = GatedMLP(hidden, c.integer("intermediate_size"), c.activation(), names=("w1", "w3", "w2"))
     block = Block(attention, mlp, pre=("attention_norm", "ffn_norm"), mixer_name="attention", mlp_name="feed_forward")
     return decoder(c, block, tied=tied(c, default=False), places=PLACES)

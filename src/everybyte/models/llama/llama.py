@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, QkNorm, Rotary, Scores
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.mlp import GatedMLP, PlainMLP
 from everybyte.layers.common.norm import Norm
@@ -25,7 +25,7 @@ class Variant(NamedTuple):
     out_bias: bool = True
     """`attention_bias` counts for the last projection too."""
     attention_bias: bool = False
-    qk_norm: str = ""
+    qk_norm: QkNorm = QkNorm()
     tied: bool = False
     window: int = 0
     """Default of `sliding_window`."""
@@ -54,7 +54,7 @@ VARIANTS: dict[str, Variant] = {
     "MinistralForCausalLM": Variant(window=4096),
     "Ministral3ForCausalLM": Variant(temperature="own"),
     "Qwen2ForCausalLM": Variant(qkv_bias=True, out_bias=False),
-    "Qwen3ForCausalLM": Variant(qk_norm="head", head_dim=128),
+    "Qwen3ForCausalLM": Variant(qk_norm=QkNorm("head"), head_dim=128),
     "MiMoForCausalLM": Variant(qkv_bias=True, out_bias=False),
     "SmolLM3ForCausalLM": Variant(tied=True, unturned=4),
     "GraniteForCausalLM": Variant(scaled=True),
@@ -63,7 +63,7 @@ VARIANTS: dict[str, Variant] = {
     "HeliumForCausalLM": Variant(head_dim=128, stretched=True, norm="cast"),
     "CwmForCausalLM": Variant(window=8192, head_dim=128, full_every=4),
     "Ernie4_5ForCausalLM": Variant(tied=True, bias_key="use_bias", head_dim=128, stretched=True, rope_wide=True),
-    "HunYuanDenseV1ForCausalLM": Variant(qk_norm="late"),
+    "HunYuanDenseV1ForCausalLM": Variant(qk_norm=QkNorm("head", names=("query_layernorm", "key_layernorm"), late=True)),
     "InternLMForCausalLM": Variant(bias_key="bias", attention_bias=True),
     "InternLM3ForCausalLM": Variant(),
     "AquilaForCausalLM": Variant(),
@@ -89,14 +89,18 @@ def llama_block(c: Config, variant: Variant = Variant()) -> Block:  # noqa: B008
     if variant.head_dim and not c.has("head_dim"):
         head_dim = variant.head_dim
     bias = variant.qkv_bias or c.flag(variant.bias_key, variant.attention_bias)
-    late = variant.qk_norm == "late"
     attention = Attention(
-        hidden, heads, kv_heads, head_dim,
-        qkv_bias=bias, out_bias=c.flag("attention_out_bias", bias and variant.out_bias),
-        qk_norm="head" if late else variant.qk_norm, qk_norm_late=late, qk_norm_names=("query_layernorm", "key_layernorm") if late else ("q_norm", "k_norm"),
-        dropout=c.number("attention_dropout"), out_dropout=c.number("residual_dropout"), temperature=variant.temperature,
-        rope_tables="layer" if variant.stretched else "", rope_wide=variant.rope_wide,
-    )  # fmt: skip
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        projections=Projections(qkv_bias=bias, out_bias=c.flag("attention_out_bias", bias and variant.out_bias)),
+        rotary=Rotary(tables="layer" if variant.stretched else "", wide=variant.rope_wide),
+        qk_norm=variant.qk_norm,
+        scores=Scores(temperature=variant.temperature),
+        dropout=c.number("attention_dropout"),
+        out_dropout=c.number("residual_dropout"),
+    )
     mlp_bias = c.flag("mlp_bias", default=variant.bias_key == "use_bias" and bias)
     ffn, activation = c.integer("intermediate_size"), c.activation("silu" if variant.gated else "relu2")
     mlp = GatedMLP(hidden, ffn, activation, mlp_bias) if variant.gated else PlainMLP(hidden, ffn, activation, mlp_bias, ("up_proj", "down_proj"))
@@ -113,7 +117,7 @@ def _layers(c: Config, variant: Variant, block: Block) -> list[Block]:
 
 
 def _with(block: Block, size: int, turn: bool) -> Block:
-    return replace(block, mixer=replace(block.mixer, window=size, rope=turn)) if size or not turn else block
+    return replace(block, mixer=replace(block.mixer, window=size, rotary=block.mixer.rotary if turn else None)) if size or not turn else block
 
 
 def _slides(c: Config, variant: Variant, count: int) -> list[bool]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, QkNorm, Rotary
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.mlp import GatedMLP
 from everybyte.layers.common.norm import Norm
@@ -22,9 +22,15 @@ def build(c: Config) -> Network:
     heads, kv_heads, head_dim = c.heads(hidden)
     bias = c.flag("attention_bias", default=False)
     attention = Attention(
-        hidden, heads, kv_heads, head_dim, qkv_bias=bias, out_bias=bias, qk_norm="" if first else "all", qk_norm_style="wide",
-        clip=first and c.has("clip_qkv"), rope_back=True, dropout=c.number("attention_dropout"),
-    )  # fmt: skip
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        projections=Projections(qkv_bias=bias, out_bias=bias, clip=first and c.has("clip_qkv")),
+        rotary=Rotary(cast_back=True),
+        qk_norm=QkNorm() if first else QkNorm(over="all", style="wide"),
+        dropout=c.number("attention_dropout"),
+    )
     mlp = GatedMLP(hidden, c.integer("intermediate_size"), c.activation())
     if first:
         block = Block(attention, mlp, norm)

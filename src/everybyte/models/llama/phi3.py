@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, Rotary
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.mlp import GatedMLP
 from everybyte.layers.network import Network
@@ -15,7 +15,14 @@ def build(c: Config) -> Network:
     hidden = c.integer("hidden_size")
     heads, kv_heads, head_dim = c.heads(hidden)
     attention = Attention(
-        hidden, heads, kv_heads, head_dim, fused_qkv="qkv_proj", rotary_dim=rotary_dim(c, head_dim), window=window(c), dropout=c.number("attention_dropout")
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        projections=Projections(fused="qkv_proj"),
+        rotary=Rotary(dim=rotary_dim(c, head_dim)),
+        window=window(c),
+        dropout=c.number("attention_dropout"),
     )
     mlp = GatedMLP(hidden, c.integer("intermediate_size"), c.activation(), fused_gate="gate_up_proj")
     return decoder(c, Block(attention, mlp, dropout=c.number("resid_pdrop"), inline=True), tied=tied(c, default=False))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.mlp import GatedMLP
 from everybyte.layers.network import Embedding, Network
@@ -19,9 +19,13 @@ def build(c: Config) -> Network:
     head_dim = c.integer("kv_channels", default=hidden // heads)
     bias = not c.flag("no_bias", default=True)
     attention = Attention(
-        hidden, heads, heads, head_dim, qkv_bias=True, out_bias=bias, fused_qkv="c_attn", fused_split=True,
-        dropout=c.number("attn_dropout_prob"), names=("", "", "", "c_proj"),
-    )  # fmt: skip
+        hidden,
+        heads,
+        heads,
+        head_dim,
+        projections=Projections(qkv_bias=True, out_bias=bias, fused="c_attn", split=True, names=("", "", "", "c_proj")),
+        dropout=c.number("attn_dropout_prob"),
+    )
     mlp = GatedMLP(hidden, c.integer("intermediate_size") // 2, bias=bias, names=("w2", "w1", "c_proj"))
     block = Block(attention, mlp, pre=("ln_1", "ln_2"), mixer_name="attn")
     stem = Embedding(vocab, hidden, PLACES.embed, dropout=c.number("emb_dropout_prob"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, QkNorm, Rotary
 from everybyte.layers.blocks.transformer import Block, ParallelBlock
 from everybyte.layers.common.mlp import GatedMLP
 from everybyte.layers.common.norm import Norm
@@ -16,10 +16,15 @@ def build(c: Config) -> Network:
     hidden = c.integer("hidden_size")
     heads, kv_heads, head_dim = c.heads(hidden)
     attention = Attention(
-        hidden, heads, kv_heads, head_dim, qkv_bias=c.flag("use_qkv_bias", default=False), rotary_dim=rotary_dim(c, head_dim, default=0.25), rope_inline=True,
-        qk_norm="each" if c.flag("qk_layernorm", default=False) else "", qk_norm_kind="layer", qk_norm_names=("q_layernorm", "k_layernorm"),
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        projections=Projections(qkv_bias=c.flag("use_qkv_bias", default=False)),
+        rotary=Rotary(dim=rotary_dim(c, head_dim, default=0.25), inline=True),
+        qk_norm=QkNorm(over="each", kind="layer", names=("q_layernorm", "k_layernorm")) if c.flag("qk_layernorm", default=False) else QkNorm(),
         dropout=c.number("attention_dropout"),
-    )  # fmt: skip
+    )
     mlp = GatedMLP(hidden, c.integer("intermediate_size"), c.activation(), dropout=c.number("hidden_dropout"))
     norm = Norm("layer")
     if c.flag("use_parallel_residual", default=False):

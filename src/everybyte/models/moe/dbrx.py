@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.norm import Norm
 from everybyte.layers.experts.moe import MoE
@@ -22,9 +22,13 @@ def build(c: Config) -> Network:
     inner, ffn = c.part("attn_config"), c.part("ffn_config")
     experts, top_k = ffn.integer("moe_num_experts", default=4), ffn.integer("moe_top_k", default=1)
     attention = Attention(
-        hidden, heads, inner.integer("kv_n_heads", default=heads), hidden // heads, fused_qkv="Wqkv", fused_split=True, clip=inner.has("clip_qkv"),
-        dropout=inner.number("attn_pdrop"), names=("", "", "", "out_proj"),
-    )  # fmt: skip
+        hidden,
+        heads,
+        inner.integer("kv_n_heads", default=heads),
+        hidden // heads,
+        projections=Projections(fused="Wqkv", split=True, clip=inner.has("clip_qkv"), names=("", "", "", "out_proj")),
+        dropout=inner.number("attn_pdrop"),
+    )
     gate = Gate(ffn.part("ffn_act_fn").activation("silu", "name"))
     routed = Experts(hidden, ffn.integer("ffn_hidden_size", default=3584), experts, top_k, gate, names=("w1", "v1", "w2"), looped="flat")
     moe = MoE(hidden, Router(experts, top_k, leaf="router.layer", score="softmax-own", normalize="p-norm"), routed, experts_name="experts.mlp")

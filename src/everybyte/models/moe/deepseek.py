@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections
 from everybyte.layers.attention.indexer import Indexer
 from everybyte.layers.attention.mla import MLA
 from everybyte.layers.blocks.transformer import Block
@@ -73,7 +73,14 @@ def _attention(c: Config, full: bool) -> Attention | MLA:
     bias = c.flag("attention_bias", default=False)
     if c.architecture == "DeepseekForCausalLM":
         heads, kv_heads, head_dim = c.heads(hidden)
-        return Attention(hidden, heads, kv_heads, head_dim, qkv_bias=bias, out_bias=bias, dropout=c.number("attention_dropout"))
+        return Attention(
+            hidden,
+            heads,
+            kv_heads,
+            head_dim,
+            projections=Projections(qkv_bias=bias, out_bias=bias),
+            dropout=c.number("attention_dropout"),
+        )
     sparse = c.architecture in SPARSE
     indexer = None
     if sparse and full:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, Rotary
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.mlp import GatedMLP
 from everybyte.layers.experts.moe import MoE
@@ -19,7 +19,14 @@ def build(c: Config) -> Network:
     heads, kv_heads, head_dim = c.heads(hidden)
     experts, top_k = expert_counts(c)
     bias, ffn = c.flag("use_bias", default=False), c.integer("moe_intermediate_size")
-    attention = Attention(hidden, heads, kv_heads, head_dim, qkv_bias=bias, out_bias=bias, rope_tables="layer", rope_wide=True)
+    attention = Attention(
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        projections=Projections(qkv_bias=bias, out_bias=bias),
+        rotary=Rotary(tables="layer", wide=True),
+    )
     dense = GatedMLP(hidden, c.integer("intermediate_size"), c.activation(), bias=bias)
     router = Router(experts, top_k, wide=True, normalize="clamped", narrow=True, correction="moe_statics.e_score_correction_bias", learned_correction=True)
     shared = c.integer("moe_num_shared_experts", default=0, least=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, Rotary, Scores
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.norm import Norm
 from everybyte.layers.experts.moe import MoE
@@ -27,9 +27,16 @@ def build(c: Config) -> Network:
 
     def block(sliding: bool) -> Block:
         attention = Attention(
-            hidden, heads, kv_heads, head_dim, qkv_bias=bias, out_bias=bias, rotary_dim=head_dim, sinks=True, wide_softmax=False,
-            window=window(c, 128) if sliding else 0, dropout=c.number("attention_dropout"),
-        )  # fmt: skip
+            hidden,
+            heads,
+            kv_heads,
+            head_dim,
+            projections=Projections(qkv_bias=bias, out_bias=bias),
+            rotary=Rotary(dim=head_dim),
+            scores=Scores(sinks=True, wide_softmax=False),
+            window=window(c, 128) if sliding else 0,
+            dropout=c.number("attention_dropout"),
+        )
         return Block(attention, MoE(hidden, router, routed), NORM)
 
     layers = [block(sliding) for sliding in sliding_layers(c, layer_count(c), period=2)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everybyte.basics.errors import Unsupported
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, QkNorm
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.mlp import GatedMLP
 from everybyte.layers.experts.moe import MoE
@@ -23,9 +23,14 @@ def build(c: Config) -> Network:
     heads, kv_heads, head_dim = c.heads(hidden)
     bias = c.flag("attention_bias", default=False)
     attention = Attention(
-        hidden, heads, kv_heads, head_dim, qkv_bias=bias, out_bias=bias, qk_norm="head", qk_norm_late=True,
-        qk_norm_names=("query_layernorm", "key_layernorm"), dropout=c.number("attention_dropout"),
-    )  # fmt: skip
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        projections=Projections(qkv_bias=bias, out_bias=bias),
+        qk_norm=QkNorm(over="head", late=True, names=("query_layernorm", "key_layernorm")),
+        dropout=c.number("attention_dropout"),
+    )
     experts, top_k = expert_counts(c)
     router = Router(experts, top_k, leaf="gate.wg", narrow=True)
     routed = Experts(hidden, ffn, experts, top_k, Gate(c.activation()))

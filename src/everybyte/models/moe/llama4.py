@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, QkNorm, Rotary, Scores
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.mlp import GatedMLP
 from everybyte.layers.experts.dense_routing import DenselyRouted
@@ -43,9 +43,16 @@ def _attention(c: Config, turned: bool) -> Attention:
     hidden = c.integer("hidden_size")
     heads, kv_heads, head_dim = c.heads(hidden)
     bias = c.flag("attention_bias", default=False)
-    norm = "head" if turned and c.flag("use_qk_norm", default=True) else ""
+    normed = turned and c.flag("use_qk_norm", default=True)
     return Attention(
-        hidden, heads, kv_heads, head_dim, qkv_bias=bias, out_bias=bias, rope=turned, complex_rope=True, qk_norm=norm, qk_norm_style="plain",
-        qk_norm_late=True, temperature="fp32" if not turned and c.flag("attn_temperature_tuning", default=True) else "", wide_softmax=False,
-        window=c.integer("attention_chunk_size", default=8192) if turned else 0, dropout=c.number("attention_dropout"),
-    )  # fmt: skip
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        projections=Projections(qkv_bias=bias, out_bias=bias),
+        rotary=Rotary(complex=True) if turned else None,
+        qk_norm=QkNorm(over="head" if normed else "", style="plain", late=True),
+        scores=Scores(temperature="fp32" if not turned and c.flag("attn_temperature_tuning", default=True) else "", wide_softmax=False),
+        window=c.integer("attention_chunk_size", default=8192) if turned else 0,
+        dropout=c.number("attention_dropout"),
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, Rotary, Scores
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.mlp import GatedMLP
 from everybyte.layers.network import Network
@@ -26,10 +26,17 @@ def _attention(c: Config, sliding: bool) -> Attention:
     if sliding:
         kv_heads = c.integer("swa_num_key_value_heads", default=2 * kv_heads)
     return Attention(
-        hidden, heads, kv_heads, head_dim, qkv_bias=c.flag("attention_bias", default=False), rotary_dim=rotary_dim(c, head_dim, 0.334),
-        v_dim=c.integer("v_head_dim", default=head_dim), sinks=c.flag("add_swa_attention_sink_bias", default=True) and sliding,
-        wide_softmax=False, shifted=True, window=_window(c) if sliding else 0, dropout=c.number("attention_dropout"),
-    )  # fmt: skip
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        projections=Projections(qkv_bias=c.flag("attention_bias", default=False)),
+        rotary=Rotary(dim=rotary_dim(c, head_dim, 0.334)),
+        scores=Scores(sinks=c.flag("add_swa_attention_sink_bias", default=True) and sliding, wide_softmax=False, shifted=True),
+        v_dim=c.integer("v_head_dim", default=head_dim),
+        window=_window(c) if sliding else 0,
+        dropout=c.number("attention_dropout"),
+    )
 
 
 def _sliding(c: Config, layers: int) -> tuple[bool, ...]:

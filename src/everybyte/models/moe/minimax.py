@@ -3,7 +3,7 @@ M3 adds sparse attention over blocks of keys, clamped gates and a shared expert.
 
 from __future__ import annotations
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, QkNorm, Rotary
 from everybyte.layers.attention.indexer import BlockIndexer
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.norm import Norm
@@ -30,7 +30,13 @@ def _second(c: Config) -> Network:
     heads, kv_heads, head_dim = c.heads(hidden)
     experts, top_k = expert_counts(c)
     attention = Attention(
-        hidden, heads, kv_heads, head_dim, qk_norm="all", rotary_dim=c.integer("rotary_dim", default=head_dim), dropout=c.number("attention_dropout")
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        rotary=Rotary(dim=c.integer("rotary_dim", default=head_dim)),
+        qk_norm=QkNorm(over="all"),
+        dropout=c.number("attention_dropout"),
     )
     routed = Experts(hidden, c.integer("intermediate_size"), experts, top_k, Gate(c.activation()), names=("w1", "w3", "w2"))
     moe = MoE(hidden, Router(experts, top_k, score="sigmoid", correction=f"..{CORRECTION}"), routed)
@@ -56,9 +62,15 @@ def language_model(c: Config, places: Places = Places()) -> Network:  # noqa: B0
 
     def block(routes: bool, chooses: bool) -> Block:
         attention = Attention(
-            hidden, heads, kv_heads, head_dim, qk_norm="head", qk_norm_style="gemma", rotary_dim=c.integer("rotary_dim", default=head_dim),
-            indexer=indexer if chooses else None, dropout=c.number("attention_dropout"),
-        )  # fmt: skip
+            hidden,
+            heads,
+            kv_heads,
+            head_dim,
+            rotary=Rotary(dim=c.integer("rotary_dim", default=head_dim)),
+            qk_norm=QkNorm(over="head", style="gemma"),
+            indexer=indexer if chooses else None,
+            dropout=c.number("attention_dropout"),
+        )
         return Block(attention, moe if routes else dense, norm)
 
     routes = _chosen(c, layers, "mlp_layer_types", "sparse") or flags(c, "moe_layer_freq", layers) or (True,) * layers

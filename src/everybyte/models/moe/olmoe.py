@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everybyte.basics.errors import Unsupported
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, QkNorm
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.experts.moe import MoE
 from everybyte.layers.experts.routed import Experts, Gate
@@ -21,7 +21,15 @@ def build(c: Config) -> Network:
     heads, kv_heads, head_dim = c.heads(hidden)
     bias = c.flag("attention_bias", default=False)
     experts, top_k = expert_counts(c)
-    attention = Attention(hidden, heads, kv_heads, head_dim, qkv_bias=bias, out_bias=bias, qk_norm="all", dropout=c.number("attention_dropout"))
+    attention = Attention(
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        projections=Projections(qkv_bias=bias, out_bias=bias),
+        qk_norm=QkNorm(over="all"),
+        dropout=c.number("attention_dropout"),
+    )
     router = Router(experts, top_k, normalize="in-place" if c.flag("norm_topk_prob", default=False) else "", narrow=True)
     moe = MoE(hidden, router, Experts(hidden, c.integer("intermediate_size"), experts, top_k, Gate(c.activation())))
     return decoder(c, Block(attention, moe), tied=tied(c, default=False), experts=(experts, top_k))

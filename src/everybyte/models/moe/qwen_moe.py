@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, QkNorm
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.mlp import GatedMLP
 from everybyte.layers.experts.moe import MoE
@@ -33,9 +33,15 @@ def attention(c: Config, older: bool, seen: int) -> Attention:
     heads, kv_heads, head_dim = c.heads(hidden)
     bias = c.flag("qkv_bias", default=True) if older else c.flag("attention_bias", default=False)
     return Attention(
-        hidden, heads, kv_heads, head_dim, qkv_bias=bias, out_bias=bias and not older, qk_norm="" if older else "head", window=seen,
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        projections=Projections(qkv_bias=bias, out_bias=bias and not older),
+        qk_norm=QkNorm() if older else QkNorm(over="head"),
+        window=seen,
         dropout=c.number("attention_dropout"),
-    )  # fmt: skip
+    )
 
 
 def experts_layer(c: Config, *, shared: bool, normalize: bool = False) -> MoE:

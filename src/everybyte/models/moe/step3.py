@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, QkNorm, Rotary
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.norm import Norm
 from everybyte.layers.experts.moe import MoE
@@ -48,6 +48,14 @@ def _attention(c: Config, sliding: bool) -> Attention:
         heads = c.integer("num_sliding_attention_heads", default=heads)
     bias = c.flag("attention_bias", default=False)
     return Attention(
-        hidden, heads, kv_heads, head_dim, qkv_bias=bias, out_bias=bias, qk_norm="head", qk_norm_style="gemma", rotary_dim=head_dim, gate="g_proj",
-        window=window(c) if sliding else 0, dropout=c.number("attention_dropout"),
-    )  # fmt: skip
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        projections=Projections(qkv_bias=bias, out_bias=bias),
+        rotary=Rotary(dim=head_dim),
+        qk_norm=QkNorm(over="head", style="gemma"),
+        gate="g_proj",
+        window=window(c) if sliding else 0,
+        dropout=c.number("attention_dropout"),
+    )

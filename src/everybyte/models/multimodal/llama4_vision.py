@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everybyte.basics.errors import BadInput
-from everybyte.layers.attention.grouped import Attention
+from everybyte.layers.attention.grouped import Attention, Projections, Rotary
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.common.mlp import PlainMLP
 from everybyte.layers.common.norm import Norm
@@ -32,7 +32,16 @@ def _tower(c: Config, out: int) -> Tower:
     inner = c.integer("intermediate_size", default=5632)
     if not area or grid % area or inner != hidden * area:
         raise BadInput(f"{c.path}.pixel_shuffle_ratio", f"must turn hidden_size ({hidden}) into intermediate_size ({inner}) and divide the {grid} patches")
-    attention = Attention(hidden, heads, heads, head_dim, qkv_bias=True, out_bias=True, complex_rope=True, dropout=c.number("attention_dropout"), cached=False)
+    attention = Attention(
+        hidden,
+        heads,
+        heads,
+        head_dim,
+        projections=Projections(qkv_bias=True, out_bias=True),
+        rotary=Rotary(complex=True),
+        dropout=c.number("attention_dropout"),
+        cached=False,
+    )
     block = Block(attention, PlainMLP(hidden, inner, "gelu"), Norm("layer"))
     tail = ShuffledProjector(
         hidden, inner, c.integer("projector_input_dim", default=4096), c.integer("projector_output_dim", default=4096), out, grid, area, PLACE,

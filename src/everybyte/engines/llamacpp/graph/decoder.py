@@ -39,7 +39,7 @@ def prompt_graph(network: Network, prompt: Prompt, placement: Placement) -> Grap
 
 def _is_phi(block: Block) -> bool:
     """Phi-3 and 4 add the branch to the residual, not the residual to the branch (models/phi3.cpp)."""
-    return getattr(block.mixer, "fused_qkv", "") == "qkv_proj"
+    return isinstance(block.mixer, Attention) and block.mixer.projections.fused == "qkv_proj"
 
 
 class _Decoder:
@@ -283,32 +283,32 @@ class _Decoder:
         return op.like("rope", x, self.positions)
 
     def _attention(self, index: int, part: Attention, x: Tensor) -> Tensor:
-        if part.indexer is not None or part.temperature or part.qk_norm == "each" or part.gate not in ("", "joined"):
+        if part.indexer is not None or part.scores.temperature or part.qk_norm.over == "each" or part.gate not in ("", "joined"):
             raise NoGraph("attention with an indexer, a temperature or a gate of its own")
         b = self.b
         shape = Shape(part.heads, part.kv_heads, part.head_dim, part.v_dim or part.head_dim)
         q, k, v, gate = self._projections(index, part, shape, x)
-        if part.qk_norm == "head" and not part.qk_norm_late:
+        if part.qk_norm.over == "head" and not part.qk_norm.late:
             q, k = b.norm(q, "attn_q_norm", index), b.norm(k, "attn_k_norm", index)
-        if part.rope:
+        if part.rotary is not None:
             q, k = self._rope(q), self._rope(k)
-        if part.qk_norm_late:
+        if part.qk_norm.late:
             q, k = b.norm(q, "attn_q_norm", index), b.norm(k, "attn_k_norm", index)
-        is_gemma = part.qk_norm_style == "gemma" and getattr(self.network.stem, "scaled", False)
-        if part.scaled_query or is_gemma or part.fused_qkv == "qkv_proj":
+        is_gemma = part.qk_norm.style == "gemma" and getattr(self.network.stem, "scaled", False)
+        if part.scores.scaled_query or is_gemma or part.projections.fused == "qkv_proj":
             q = op.like("scale", q)
-        sinks = b.vector("attn_sinks", index, part.heads) if part.sinks else None
-        out = attend(b, index, q, k, v, shape, self._cache(part), capped=part.softcap and not is_fork(b.release), sinks=sinks, windowed=self.windows)
+        sinks = b.vector("attn_sinks", index, part.heads) if part.scores.sinks else None
+        out = attend(b, index, q, k, v, shape, self._cache(part), capped=part.scores.softcap and not is_fork(b.release), sinks=sinks, windowed=self.windows)
         if gate is not None:
             out = op.like("mul", out, op.like("unary", gate))
-        return b.linear("attn_output", index, out, b.hidden, part.out_bias)
+        return b.linear("attn_output", index, out, b.hidden, part.projections.out_bias)
 
     def _projections(self, index: int, part: Attention, shape: Shape, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """q, k and v as (width, heads, tokens), and what gates the result."""
         b, n = self.b, self.b.tokens
         widths = shape.heads * shape.key, shape.kv_heads * shape.key, shape.kv_heads * shape.value
-        if part.fused_qkv:
-            both = b.linear("attn_qkv", index, x, sum(widths), part.qkv_bias)
+        if part.projections.fused:
+            both = b.linear("attn_qkv", index, x, sum(widths), part.projections.qkv_bias)
             q, k, v = (
                 op.view(both, width, heads, n, nb=(4, 4 * width, both.nb[1], both.nb[1] * n))
                 for width, heads in ((shape.key, shape.heads), (shape.key, shape.kv_heads), (shape.value, shape.kv_heads))
@@ -316,20 +316,20 @@ class _Decoder:
             return q, k, v, None
         gate = None
         if part.gate == "joined":
-            whole = b.linear("attn_q", index, x, 2 * widths[0], part.qkv_bias)
+            whole = b.linear("attn_q", index, x, 2 * widths[0], part.projections.qkv_bias)
             steps = (4, 8 * shape.key, 8 * shape.key * shape.heads, 8 * shape.key * shape.heads * n)
             q = op.view(whole, shape.key, shape.heads, n, nb=steps)
             gate = op.cont(op.view(whole, shape.key, shape.heads, n, nb=steps), widths[0], n)
         else:
-            q = b.linear("attn_q", index, x, widths[0], part.qkv_bias)
+            q = b.linear("attn_q", index, x, widths[0], part.projections.qkv_bias)
             q = op.reshape(self._whole_norm(index, part, q, "attn_q_norm"), shape.key, shape.heads, n)
-        k = self._whole_norm(index, part, b.linear("attn_k", index, x, widths[1], part.qkv_bias), "attn_k_norm")
-        v = b.linear("attn_v", index, x, widths[2], part.qkv_bias)
+        k = self._whole_norm(index, part, b.linear("attn_k", index, x, widths[1], part.projections.qkv_bias), "attn_k_norm")
+        v = b.linear("attn_v", index, x, widths[2], part.projections.qkv_bias)
         k = op.reshape(k, shape.key, shape.kv_heads, n)
         return q, k, v if is_fork(b.release) else op.reshape(v, shape.value, shape.kv_heads, n), gate
 
     def _whole_norm(self, index: int, part: Attention, x: Tensor, name: str) -> Tensor:
-        return self.b.norm(x, name, index) if part.qk_norm == "all" else x
+        return self.b.norm(x, name, index) if part.qk_norm.over == "all" else x
 
     def _gemma4_attention(self, index: int, part: Gemma4Attention, x: Tensor) -> Tensor:
         b, n = self.b, self.b.tokens
