@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from everybyte.basics.units import ceil_div
+from everybyte.layers.attention.grouped import Attention
 from everybyte.layers.network import Network, declare
 from everybyte.ledger.build import Line, plain
 from everybyte.models.count import DECLARE, parts
@@ -34,7 +35,8 @@ def rotary_lines(network: Network) -> tuple[Line, ...]:
     widths: dict[int, None] = {}
     for part in parts(network):
         letters = dict(declare(part.layer, DECLARE, part.dims).letters)
-        turns = getattr(getattr(part.layer, "mixer", None), "rope", True) is not False
+        mixer = getattr(part.layer, "mixer", None)
+        turns = not isinstance(mixer, Attention) or mixer.rotary is not None
         if not part.tower and part.path and turns and "A" in letters and "a" in letters:
             widths[letters.get("d_r", letters["A"] // letters["a"])] = None
     positions = network.max_positions
