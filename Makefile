@@ -6,7 +6,7 @@ EXAMPLES := $(wildcard examples/*.yaml)
 # An editable install has no bytecode yet: with it the first start is as quick as later ones.
 COMPILE := $(BIN)/python -m compileall -q src || true
 
-.PHONY: help demo ui test test-long test-cuda-build lint oracle-llamacpp oracle-vllm oracle-allocator oracles bench bench-peers bench-trace bench-web trace-truth docs docs-site clean
+.PHONY: help demo ui test test-long test-cuda-build lint oracle-llamacpp oracle-vllm oracle-allocator oracles bench bench-peers bench-trace bench-web trace-truth docs docs-check docs-site clean
 .DEFAULT_GOAL := help
 
 help:  ## shows the targets
@@ -112,6 +112,9 @@ bench-web: $(VENV)/.dev  ## estimates a second of the HTTP API under wrk (Debian
 
 docs: $(VENV)/.dev  ## writes reference pages, pictures, and the output of commands in README, guides and concepts
 	$(BIN)/python docs/generate.py
+
+docs-check: $(VENV)/.dev  ## stops at a page or picture that is not what the code says today (a step of CI)
+	$(BIN)/python docs/generate.py --check
 
 docs-site: $(VENV)/.dev  ## builds the documentation's site into site/, and stops at a link that leads nowhere
 	$(BIN)/python -m zensical build --strict

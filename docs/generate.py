@@ -1,4 +1,4 @@
-"""Writes what the documentation can take from the code, so that it cannot drift: `make docs`. A test compares both.
+"""Writes what the documentation can take from the code, so that it cannot drift: `make docs`. `make docs-check`, a step of CI, only compares both.
 
 Most pages of docs/reference and the page of accuracy are written whole. On all other pages, and in README.md, the output of each `$ everybyte ...` of a
 console block is run again. Pictures are drawn where what they show has changed.
@@ -17,7 +17,7 @@ from writers.figures import figures_page
 from writers.http_api import http_page
 from writers.job_file import job_page
 from writers.measured import measured
-from writers.pictures import redraw
+from writers.pictures import drawings, redraw, stale
 from writers.python_api import python_page
 from writers.refusals import refusals_page
 
@@ -25,8 +25,10 @@ DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
 
 
-def main() -> int:
-    """Writes every page and every picture that is not up to date."""
+def main(arguments: list[str]) -> int:
+    """Writes every page and every picture that is not up to date; with `--check`, names them and writes nothing."""
+    if arguments == ["--check"]:
+        return check()
     REFERENCE.mkdir(exist_ok=True)
     for path, text in pages().items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
@@ -35,6 +37,19 @@ def main() -> int:
     for path in redraw():
         print(f"drew {path.relative_to(ROOT)}")
     return 0
+
+
+def check() -> int:
+    """1 if a page or a picture is not what the code says today."""
+    old = out_of_date(pages()) + [str(drawing.path.relative_to(ROOT)) for drawing in stale(drawings())]
+    for name in old:
+        print(f"{name} is out of date: run `make docs`, read the difference, commit it", file=sys.stderr)
+    return 1 if old else 0
+
+
+def out_of_date(wanted: dict[Path, str]) -> list[str]:
+    """Names of the pages that are missing or hold something else."""
+    return [str(path.relative_to(ROOT)) for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
 
 
 def pages() -> dict[Path, str]:
@@ -67,4 +82,4 @@ def pages_with_output() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

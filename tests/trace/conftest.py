@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.trace.warm import warm_traces
 
 from everybyte.trace.request import Traced, TraceRequest
 from everybyte.trace.run import run
@@ -30,4 +33,15 @@ def toy() -> str:
 @pytest.fixture(scope="session")
 def traced(compiler: None) -> Traced:
     """Two steps of a small transformer on a fake RTX 4090."""
-    return run(TraceRequest(target=f"{TOY}:build", gpu="rtx-4090"))
+    with warm_traces():
+        return run(TraceRequest(target=f"{TOY}:build", gpu="rtx-4090"))
+
+
+@pytest.fixture(autouse=True)
+def warm(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Traces are forks of a process that has imported torch and transformers, but for tests marked `cold`."""
+    if request.node.get_closest_marker("cold"):
+        yield
+        return
+    with warm_traces():
+        yield

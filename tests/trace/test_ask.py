@@ -14,6 +14,7 @@ import everybyte
 from everybyte.basics.errors import BadInput
 
 
+@pytest.mark.cold
 def test_the_package_can_be_called(compiler: None, toy: str) -> None:
     """`everybyte.trace(target)` answers, also when modules of the package of that name were imported before."""
     importlib.import_module("everybyte.trace.run")

@@ -101,6 +101,7 @@ def test_a_moved_model_stays_that_of_its_optimizer(toy: str) -> None:
     assert [birth.nbytes for birth in births if birth.category == "optimizer_state"] == [2**20, 2**20]
 
 
+@pytest.mark.cold
 def test_a_script_runs_with_its_arguments_until_its_steps_are_done(toy: str) -> None:
     """A script with a loop of a thousand steps is ended after two; its --batch decides the size of its input."""
     script = str(Path(toy).with_name("script.py"))
@@ -241,6 +242,7 @@ def test_a_program_that_leaves_the_gpu_alone_is_refused(toy: str) -> None:
         answer_of(run(asked), asked)
 
 
+@pytest.mark.cold
 def test_a_program_without_end_is_stopped(toy: str) -> None:
     """The time limit ends the program, and its process is gone."""
     with pytest.raises(EverybyteError, match="took longer than 8 s and was stopped"):

@@ -31,6 +31,7 @@ def test_a_loop_over_a_data_loader_is_traced(tmp_path: Path) -> None:
     assert checkpoint.read_bytes() == b"real weights"
 
 
+@pytest.mark.cold
 def test_a_trainer_over_a_packed_model_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A QLoRA script is traced without a file of its model, and has the size, weights, peak and static bytes of the estimate of its job."""
     monkeypatch.chdir(tmp_path)

@@ -36,11 +36,7 @@ def run(asked: TraceRequest, told: Told | None = None, timeout: float | None = N
     with tempfile.TemporaryDirectory(prefix="everybyte-trace-") as folder:
         result = Path(folder) / "result"
         reading, writing = os.pipe()
-        # a session of its own: the program's children go with it
-        process = subprocess.Popen(
-            [sys.executable, "-m", "everybyte.trace.worker", str(result), str(writing)],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, pass_fds=(writing,), start_new_session=True,
-        )  # fmt: skip
+        process = start(result, writing)
         os.close(writing)
         listener = threading.Thread(target=_listen, args=(reading, told), daemon=True)
         listener.start()
@@ -49,6 +45,12 @@ def run(asked: TraceRequest, told: Told | None = None, timeout: float | None = N
         finally:
             _end(process)
             listener.join()  # the pipe has ended with the process
+
+
+def start(result: Path, ear: int) -> subprocess.Popen[bytes]:
+    """The process of a trace, which waits for its request. It has a session of its own: the program's children go with it."""
+    command = [sys.executable, "-m", "everybyte.trace.worker", str(result), str(ear)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, pass_fds=(ear,), start_new_session=True)
 
 
 def run_ranks(asked: TraceRequest, ranks: Sequence[int], told: Told | None = None, timeout: float | None = None) -> tuple[tuple[TraceRequest, Traced], ...]:
