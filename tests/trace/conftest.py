@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.trace.warm import warm_traces
 
 from everybyte.trace.request import Traced, TraceRequest
