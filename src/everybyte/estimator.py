@@ -71,7 +71,7 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
         host=host,
         assumptions=(*found.choices.assumptions, *_if_uneven(found, worst)),
         warnings=(
-            *found.refusals, *found.choices.warnings, *_near_the_limit(ranks, replays), *lacks,
+            *found.refusals, *found.choices.warnings, *_beyond_the_positions(network, found), *_near_the_limit(ranks, replays), *lacks,
             *_of_the_settings(allocator, replays),
             *(f"{key} is the given value, not the computed one" for key in given),
         ),
@@ -89,6 +89,15 @@ def _if_uneven(found: Account, worst: RankAnswer) -> tuple[str, ...]:
     where = f" ({label})" if len(found.ranks) > 1 else ""
     text = f"if all tokens of an expert-parallel group choose experts of one rank{where}, peak.allocated is {peak / GiB:,.1f} GiB there"
     return (f"{text}, not {balanced / GiB:,.1f} GiB",)
+
+
+def _beyond_the_positions(network: Network, found: Account) -> tuple[str, ...]:
+    """A warning, if a server's context is longer than what the model was trained on."""
+    context = next((setting.value for setting in found.choices.settings if setting.key == "serve.context"), None)
+    if not isinstance(context, int) or not network.max_positions or context <= network.max_positions:
+        return ()
+    text = f"serve.context {context:,} is longer than the model's {network.max_positions:,} positions"
+    return (f"{text}: engines need RoPE scaling or an override for it, and quality drops without",)
 
 
 def _host(found: Account, job: Job) -> dict[str, int]:

@@ -28,20 +28,25 @@ def word(answer: dict[str, Any]) -> str:
     """The verdict in a word."""
     if not answer["hardware"]:
         return "No GPU selected"
+    if answer["verdict"] == "close":
+        return "Close"
     if not answer["fits"]:
         return "Does not start" if answer["headroom"] >= 0 else "Does not fit"
-    high = answer["range"].get("peak.device", [0, 0])[1]
-    return "Fits, but it is close" if high > answer["hardware"]["capacity"] else "Fits"
+    return "Fits"
 
 
 def sentence(answer: dict[str, Any]) -> str:
     """The sentence under the verdict."""
     hardware, headroom, figures = answer["hardware"], answer["headroom"], answer["figures"]
     if not hardware:
-        return f"needs {size(figures.get('peak.device', figures.get('peak.allocated', 0)))}; name a card to see whether it fits"
+        return f"needs {size(figures.get('peak.device', figures.get('peak.allocated', 0)))}; select a GPU to see whether it fits"
     if not answer["fits"] and headroom >= 0:
         return str(answer["warnings"][0])
-    needs = f"needs {size(hardware['capacity'] - headroom)} of {gib(hardware['capacity'], 1)} on each {hardware['gpu']}"
+    each = "each " if answer["job"]["hardware"].get("gpus", 1) > 1 else ""
+    needs = f"needs {size(hardware['capacity'] - headroom)} of {gib(hardware['capacity'], 1)} GiB device memory on {each}{hardware['gpu']}"
+    if answer["verdict"] == "close":
+        room = f"{size(headroom)} left" if headroom >= 0 else f"{size(-headroom)} over capacity"
+        return f"{needs}, {room}; about {100 * answer['chance']:,.0f} % of such runs fit"
     return f"{needs}, {size(headroom)} left" if answer["fits"] else f"{needs}: {size(-headroom)} over capacity"
 
 

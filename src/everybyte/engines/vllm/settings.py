@@ -94,8 +94,6 @@ def settings_of(job: Job, network: Network, device: Device, weights: DType, choi
         release = replace(release, variant=V0)
     origin = default_of(f"vLLM {release.text}")
     context = choices.pick("serve.context", serve.context, network.max_positions or CONTEXT, inferred("the model's maximum"))
-    if network.max_positions and context > network.max_positions:
-        choices.warn(f"serve.context is longer than the model's {network.max_positions:,} positions: vLLM takes it with scaled positions or an override only")
     mesh = serve.mesh
     tp, pp, dp = (((getattr(mesh, axis) if mesh else None) or 1) for axis in ("tp", "pp", "dp"))
     _check_gpus(job, tp, pp, dp)

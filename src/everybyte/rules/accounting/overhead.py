@@ -35,6 +35,9 @@ def context(compute_capability: str) -> tuple[int, Basis]:
 
 
 def context_line(compute_capability: str) -> Line:
-    """The CUDA context: outside the allocator, seen by nvidia-smi."""
+    """The context of the driver (CUDA, HIP or Metal): outside the allocator, seen by the vendor's tool."""
     size, basis = context(compute_capability)
-    return Line("context/cuda", "context", size, plain("context", context=size), CONTEXT_SOURCE, basis)
+    is_cuda = compute_capability[:1].isdigit()
+    driver = "cuda" if is_cuda else "metal" if compute_capability == "metal" else "hip" if compute_capability.startswith("gfx") else "driver"
+    source = CONTEXT_SOURCE if is_cuda else f"taken as large as CUDA's, not measured ({CONTEXT_SOURCE})"
+    return Line(f"context/{driver}", "context", size, plain("context", context=size), source, basis)
