@@ -21,8 +21,12 @@ from writers.pictures import drawings, redraw, stale
 from writers.python_api import python_page
 from writers.refusals import refusals_page
 
+from everybyte.measure.shipped import FILE, Shipped, text_of
+
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
+TABLE = Path(FILE)
+"""Predicted against measured, which `everybyte truth` reads."""
 
 
 def main(arguments: list[str]) -> int:
@@ -70,7 +74,8 @@ def whole_pages() -> dict[Path, str]:
         "gpus.md": gpus_page(),
         "refusals.md": refusals_page(),
     }
-    return {DOCS / "accuracy.md": accuracy_page(measured())} | {REFERENCE / name: text for name, text in reference.items()}
+    table = Shipped(ours=measured().comparisons, textbook=measured().textbook)
+    return {TABLE: text_of(table), DOCS / "accuracy.md": accuracy_page(measured())} | {REFERENCE / name: text for name, text in reference.items()}
 
 
 def pages_with_output() -> dict[Path, str]:

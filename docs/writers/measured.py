@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple
 
+from everybyte.cli.truth import predict_by_textbook
 from everybyte.estimator import estimate
 from everybyte.ledger.answer import Answer
 from everybyte.measure.accuracy import Comparison, Wanted, compare
@@ -19,6 +20,8 @@ class Measured(NamedTuple):
     serving: frozenset[str]
     """Groups of serving."""
     figures: dict[str, frozenset[str]]
+    textbook: tuple[Comparison, ...]
+    """The same by the textbook equations."""
 
 
 @cache
@@ -36,4 +39,5 @@ def measured() -> Measured:
     everything = Wanted(lambda _: True, lambda _: True)
     comparisons = tuple(row for record in records for row in compare(record, everything, predict))
     serving = frozenset(record["group"] for record in records if "serve" in record["job"])
-    return Measured(len(records), comparisons, serving, {name: frozenset(found) for name, found in figures.items() if name})
+    by_textbook = tuple(row for record in records for row in compare(record, everything, predict_by_textbook))
+    return Measured(len(records), comparisons, serving, {name: frozenset(found) for name, found in figures.items() if name}, by_textbook)

@@ -109,3 +109,16 @@ def test_truth_refusals(option: str, words: str, capsys: pytest.CaptureFixture[s
     """A broken pattern and one that finds nothing are bad input."""
     assert run(["truth", "--group", option]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_the_shipped_table_is_what_a_new_estimate_says(capsys: pytest.CaptureFixture[str]) -> None:
+    """`truth` reads the table of the release; estimating the same records anew gives the same errors. (`make docs` writes the table.)"""
+    args = ["truth", "--group", "vramcalc", "--against", "textbook", "--json", "--worst", "1"]
+    assert run(args) == 0
+    read = json.loads(capsys.readouterr().out)
+    assert run([*args, "--recompute"]) == 0
+    computed = json.loads(capsys.readouterr().out)
+    assert read["groups"] == [
+        {**row, **{key: pytest.approx(row[key]) for key in ("median", "p90", "bias") if row[key] is not None}} for row in computed["groups"]
+    ]
+    assert [(row["id"], row["predicted"]) for row in read["comparisons"]] == [(row["id"], row["predicted"]) for row in computed["comparisons"]]

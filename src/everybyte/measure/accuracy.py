@@ -24,8 +24,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     group: str
     figure: str
-    measured: float
-    predicted: int | None = None
+    measured: int | float
+    predicted: int | float | None = None
     error: float | None = None
     inside: bool | None = None
     """Whether the measured value lies in the stated range; None where no range is stated."""

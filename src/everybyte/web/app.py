@@ -75,7 +75,7 @@ def create_app(limits: Limits = USUAL, hosts: frozenset[str] = LOOPBACK) -> Appl
     routes = Litestar(
         route_handlers=[*ANSWERS, *CATALOGUE, *STATE],
         lifespan=[life],
-        state=State({"pool": pool, "metrics": metrics, "pages": Pages(), "truth": {}}),
+        state=State({"pool": pool, "metrics": metrics, "pages": Pages()}),
         exception_handlers={HTTPException: _refused, Exception: _failed},
         openapi_config=None,
         logging_config=None,

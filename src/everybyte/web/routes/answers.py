@@ -18,10 +18,6 @@ POSTED = ("estimate", "explain", "fit", "compare", "charts", "measured", "report
 """Each is the name of a task and of its route, /api/NAME."""
 Pattern = Annotated[str, QueryParameter(max_length=200)]
 LEAST_COMPRESSED = 16 * 1024
-TRUTH_LIMIT_S = 120.0
-"""All measured runs together take half a minute; the answer is kept."""
-LIMITS_S = {"measured": TRUTH_LIMIT_S}
-"""Tasks with a time limit of their own."""
 
 
 def response(reply: Reply, request: Request[Any, Any, Any] | None = None) -> Response[bytes]:
@@ -40,22 +36,16 @@ def _post(task: str) -> HTTPRouteHandler:
         if request.headers.get("content-type", "").partition(";")[0].strip().casefold() != JSON:
             return response(error_reply(415, "", "Content-Type", f"must be {JSON}"))
         pool: Pool = request.app.state.pool
-        return response(await pool.answer(task, await request.body(), LIMITS_S.get(task)), request)
+        return response(await pool.answer(task, await request.body()), request)
 
     return handler
 
 
 @get("/api/truth", name="truth")
 async def truth(request: Request[Any, Any, Any], group: Pattern = ".*") -> Response[bytes]:
-    """What `everybyte truth --json` prints. An answer is kept: it does not change while the server runs."""
-    kept: dict[str, Reply] = request.app.state.truth
-    if group not in kept:
-        pool: Pool = request.app.state.pool
-        reply = await pool.answer("truth", group.encode(), TRUTH_LIMIT_S)
-        if reply.status != 200 or len(kept) >= 100:
-            return response(reply, request)
-        kept[group] = reply
-    return response(kept[group], request)
+    """What `everybyte truth --json` prints."""
+    pool: Pool = request.app.state.pool
+    return response(await pool.answer("truth", group.encode()), request)
 
 
 ANSWERS = [*(_post(task) for task in POSTED), truth]

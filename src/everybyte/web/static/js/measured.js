@@ -33,7 +33,7 @@ export class Measured {
     if (!this.element.open || this.#shown === kind) return;
     this.#shown = kind;
     this.#picture.hide();
-    fill(this.place, h("p", { class: "hint" }, "estimating every measured run of this kind; this can take some seconds …"));
+    fill(this.place, h("p", { class: "hint" }, "loading …"));
     try {
       const { runs, groups, picture } = await post("/api/measured", { job, theme: theme() });
       if (this.#shown !== kind) return;
