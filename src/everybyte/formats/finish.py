@@ -8,6 +8,7 @@ from everybyte.basics.errors import BadInput
 from everybyte.basics.record import Record
 from everybyte.formats.draft import JobDraft
 from everybyte.formats.finding import Finding, Missing, Unknown
+from everybyte.formats.names import settle_model
 from everybyte.job.read import job_from_mapping
 
 
@@ -46,6 +47,7 @@ PLACEHOLDER = "gpt2"
 
 def finish(draft: JobDraft) -> Imported:
     """The answer of a draft. A value that no job can hold is left out and becomes a finding."""
+    settle_model(draft)
     job = _checked(draft)
     rows = tuple(Row(key, setting.value, setting.origin, draft.basis[key]) for key, setting in draft.settings.items())
     if "model" not in job:

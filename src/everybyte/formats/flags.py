@@ -66,7 +66,7 @@ def parse(words: Sequence[Word], spelling: Spelling = Spelling()) -> Flags:  # n
             while index < len(words) and len(values) < most and not is_flag(words[index].text):
                 values.append(words[index])
                 index += 1
-            if name not in spelling.lists and not spelling.known:
+            if name not in spelling.lists and name not in spelling.known:
                 while index < len(words) and not is_flag(words[index].text):  # an unknown flag may take several
                     values.append(words[index])
                     index += 1

@@ -11,10 +11,11 @@ from functools import cache
 from os.path import dirname, join
 from typing import Any, NamedTuple
 
+from everybyte.basics.errors import BadInput
 from everybyte.formats.bag import Bag
 from everybyte.formats.draft import JobDraft
 from everybyte.formats.place import Given
-from everybyte.formats.values import boolean, names, number, whole
+from everybyte.formats.values import boolean, is_placeholder, names, number, whole
 
 HERE = dirname(__file__)
 
@@ -56,7 +57,7 @@ def table(*files: str) -> Table:
         for row in _lines(file):
             rows.setdefault(row[0], Row(row[0], row[1], row[2]))
     plain = tuple(row for row in rows.values() if "*" not in row.key)
-    quiet = tuple(row.key for row in rows.values() if "*" in row.key)
+    quiet = tuple(row.key for row in rows.values() if "*" in row.key and row.job == "-")
     return Table(plain, quiet, frozenset(row.key for row in plain))
 
 
@@ -71,9 +72,13 @@ def value_tables() -> dict[str, dict[str, str]]:
 
 def put(draft: JobDraft, row: Row, given: Given) -> None:
     """States the value of a row, or reports that it is none."""
+    if given.value == "auto" or is_placeholder(given.value):
+        if given.value != "auto":
+            draft.miss(row.job, f"{row.key} is {given.value!r:.60} at {given.place}, which waits to be filled in")
+        return
     settings = translate(row, given.value)
     if settings is None:
-        kind = row.kind if row.kind in _KINDS else f"one of {', '.join(value_tables()[row.kind])}"
+        kind = row.kind if row.kind not in value_tables() else f"one of {', '.join(value_tables()[row.kind])}"
         draft.find("impossible-value", "error", given.place, f"{row.key} is {given.value!r:.60}, which is not {_KINDS.get(row.kind, kind)}")
         return
     for key, value in settings.items():
@@ -82,12 +87,26 @@ def put(draft: JobDraft, row: Row, given: Given) -> None:
 
 def translate(row: Row, value: Any) -> dict[str, Any] | None:
     """The job's settings of a key's value; None if the value cannot be read."""
+    if row.kind == "optimizer":
+        return optimizer_settings(str(value))
     if row.kind in _CONVERT:
         found = _CONVERT[row.kind](value)
         return None if found is None else {row.job: found}
     words = value_tables()[row.kind]
     word = words.get(str(value).strip().casefold())
     return None if word is None else settings_of(row.job, word)
+
+
+def optimizer_settings(name: str) -> dict[str, Any]:
+    """The settings of an optimizer by a name of transformers, torch, bitsandbytes or torchao; a name that nobody knows stays as it is."""
+    from everybyte.rules.optimizer import named
+
+    try:
+        found = named(name)
+    except BadInput:
+        return {"train.optimizer.name": name}
+    said = {"name": found.key, "impl": found.impl, "paged": found.paged or None, "in_backward": found.in_backward or None}
+    return {f"train.optimizer.{key}": value for key, value in said.items() if value is not None}
 
 
 def settings_of(job: str, word: str) -> dict[str, Any]:
@@ -120,8 +139,16 @@ def _as_is(value: Any) -> Any:
     return value if switch is None else switch
 
 
-_CONVERT = {"int": whole, "float": number, "bool": boolean, "text": _text, "names": names, "any": _as_is}
-_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "text": "text", "names": "a list of names", "any": "a value"}
+_CONVERT = {"model": _text, "int": whole, "float": number, "bool": boolean, "text": _text, "names": names, "any": _as_is}
+_KINDS = {
+    "model": "a name",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "text": "text",
+    "names": "a list of names",
+    "any": "a value",
+}
 
 
 def _matches(pattern: str, key: str) -> bool:
