@@ -107,7 +107,7 @@ def read_recompute(run: Run, usual: Usual) -> None:
         draft.state("train.recompute.policy", "full", given.place)
         draft.state("train.recompute.offload", True, given.place)
         return
-    if given is not None:
+    if given is not None and not draft.stated("train.recompute.policy"):
         draft.state("train.recompute.policy", "full" if boolean(given.value) else "none", given.place)
     elif "train.recompute.policy" not in draft:
         draft.default("train.recompute.policy", "full" if usual.recompute else "none", usual.recompute_since, usual.framework)
