@@ -5,15 +5,19 @@ A bag knows which of its keys were looked at. What is left at the end is reporte
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from everybyte.formats.place import Given, Place
 
 
+_DASHES = re.compile(r"(^|\.)-+")
+
+
 def normal(key: str) -> str:
     """`--micro-batch-size` -> `micro_batch_size`: dashes and underscores are one, leading dashes are none."""
-    return key.lstrip("-").replace("-", "_")
+    return _DASHES.sub(r"\1", key).replace("-", "_")
 
 
 class Bag:

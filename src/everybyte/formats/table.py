@@ -99,7 +99,7 @@ def translate(row: Row, value: Any) -> dict[str, Any] | None:
 
 def optimizer_settings(name: str) -> dict[str, Any]:
     """The settings of an optimizer by a name of transformers, torch, bitsandbytes or torchao; a name that nobody knows stays as it is."""
-    from everybyte.rules.optimizer import named
+    from everybyte.rules.optimizers.plan import named
 
     try:
         found = named(name)
