@@ -11,7 +11,6 @@ from typing import Any
 
 from everybyte.formats.place import Given, Place
 
-
 _DASHES = re.compile(r"(^|\.)-+")
 
 

@@ -53,10 +53,14 @@ def finish(draft: JobDraft) -> Imported:
     if "model" not in job:
         draft.miss("model", "no model is named; give the file that names it as well, or --model")
     return Imported(
-        framework=draft.framework, name=draft.name, job=job, settings=rows,
+        framework=draft.framework,
+        name=draft.name,
+        job=job,
+        settings=rows,
         findings=_each_once(draft.findings),
-        unknown=tuple(draft.unknown), missing=tuple(draft.missing),
-    )  # fmt: skip
+        unknown=tuple(draft.unknown),
+        missing=tuple(draft.missing),
+    )
 
 
 def _each_once(findings: list[Finding]) -> tuple[Finding, ...]:

@@ -11,9 +11,20 @@ GGUF = re.compile(r"(?:^|[-_.:/])((?:UD-)?(?:I?Q\d(?:_[0-9A-Z]+)*|TQ\d_\d|MXFP4|
 """A GGUF type inside a name: `-Q4_K_M.gguf`, `:q4_K_M`, `/UD-Q4_K_XL/`."""
 
 MARKS: tuple[tuple[str, str], ...] = (
-    (r"bnb-4bit|unsloth-bnb-4bit|-4bit$|int4-bnb|-nf4", "nf4"), (r"bnb-8bit|-8bit$", "int8"), (r"awq", "awq"), (r"gptq", "gptq"), (r"nvfp4|-fp4$", "nvfp4"), (r"mxfp4", "mxfp4"),
-    (r"fp8|w8a8-fp8", "fp8"), (r"w8a8|int8", "int8"), (r"w4a16|int4|autoround", "gptq"), (r"exl2", "exl2"), (r"exl3", "exl3"), (r"hqq", "hqq"), (r"aqlm", "aqlm"),
-)  # fmt: skip
+    (r"bnb-4bit|unsloth-bnb-4bit|-4bit$|int4-bnb|-nf4", "nf4"),
+    (r"bnb-8bit|-8bit$", "int8"),
+    (r"awq", "awq"),
+    (r"gptq", "gptq"),
+    (r"nvfp4|-fp4$", "nvfp4"),
+    (r"mxfp4", "mxfp4"),
+    (r"fp8|w8a8-fp8", "fp8"),
+    (r"w8a8|int8", "int8"),
+    (r"w4a16|int4|autoround", "gptq"),
+    (r"exl2", "exl2"),
+    (r"exl3", "exl3"),
+    (r"hqq", "hqq"),
+    (r"aqlm", "aqlm"),
+)
 """Words inside a name -> format, the first that fits."""
 
 

@@ -28,15 +28,38 @@ from everybyte.formats.flags import is_flag
 DATA = join(dirname(__file__), "data")
 
 FORMATS: dict[str, str] = {
-    "axolotl": "training.axolotl", "llama-factory": "training.llama_factory", "trl": "training.trl", "transformers": "training.trl",
-    "accelerate": "training.accelerate", "deepspeed": "training.deepspeed", "peft": "training.peft", "megatron": "training.megatron",
-    "ms-swift": "training.swift", "verl": "training.verl", "torchtitan": "training.torchtitan", "torchtune": "training.torchtune", "litgpt": "training.litgpt",
-    "openrlhf": "training.openrlhf", "nemo": "training.nemo", "gpt-neox": "training.neox", "llm-foundry": "training.foundry", "unsloth": "training.unsloth",
-    "vllm": "serving.vllm", "sglang": "serving.sglang", "llama.cpp": "serving.llamacpp", "ollama": "serving.ollama", "tgi": "serving.tgi",
-    "tensorrt-llm": "serving.tensorrt_llm", "lmdeploy": "serving.lmdeploy",
-    "compose": "containers.compose", "kubernetes": "containers.kubernetes", "llama-swap": "containers.llama_swap", "systemd": "containers.systemd",
-    "shell": "shell.script", "python": "shell.python",
-}  # fmt: skip
+    "axolotl": "training.axolotl",
+    "llama-factory": "training.llama_factory",
+    "trl": "training.trl",
+    "transformers": "training.trl",
+    "accelerate": "training.accelerate",
+    "deepspeed": "training.deepspeed",
+    "peft": "training.peft",
+    "megatron": "training.megatron",
+    "ms-swift": "training.swift",
+    "verl": "training.verl",
+    "torchtitan": "training.torchtitan",
+    "torchtune": "training.torchtune",
+    "litgpt": "training.litgpt",
+    "openrlhf": "training.openrlhf",
+    "nemo": "training.nemo",
+    "gpt-neox": "training.neox",
+    "llm-foundry": "training.foundry",
+    "unsloth": "training.unsloth",
+    "vllm": "serving.vllm",
+    "sglang": "serving.sglang",
+    "llama.cpp": "serving.llamacpp",
+    "ollama": "serving.ollama",
+    "tgi": "serving.tgi",
+    "tensorrt-llm": "serving.tensorrt_llm",
+    "lmdeploy": "serving.lmdeploy",
+    "compose": "containers.compose",
+    "kubernetes": "containers.kubernetes",
+    "llama-swap": "containers.llama_swap",
+    "systemd": "containers.systemd",
+    "shell": "shell.script",
+    "python": "shell.python",
+}
 """Format (also the word of --as) -> module below everybyte.formats."""
 
 STARTS_PROGRAMS = frozenset({"compose", "kubernetes", "llama-swap", "systemd", "shell", "python"})

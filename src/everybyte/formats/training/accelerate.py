@@ -8,20 +8,13 @@ from everybyte.formats.context import Context
 from everybyte.formats.documents.document import Document
 from everybyte.formats.draft import JobDraft
 from everybyte.formats.place import Given, Place
+from everybyte.formats.table import table
 from everybyte.formats.training import deepspeed
 from everybyte.formats.training.fsdp import read_fsdp
 from everybyte.formats.training.run import Run, finished, launcher_bag, of_document
 from everybyte.formats.values import boolean, number, whole
 
-QUIET = (
-    "compute_environment", "debug", "machine_rank", "main_process_ip", "main_process_port", "main_training_function", "rdzv_backend", "same_network", "tpu_env",
-    "tpu_use_cluster", "tpu_use_sudo", "use_cpu", "enable_cpu_affinity", "ipex_config", "main_process_ip", "monitor_interval", "max_restarts", "role", "quiet",
-    "num_cpu_threads_per_process", "deepspeed_hostfile", "deepspeed_multinode_launcher", "deepspeed_exclusion_filter", "deepspeed_inclusion_filter", "module", "m",
-    "commands", "command_file", "tpu_name", "tpu_zone", "no_python", "gpu_ids", "rdzv_conf", "ec2_instance_type", "iam_role_name", "profile", "region", "base_job_name",
-    "py_version", "pytorch_version", "transformers_version", "image_uri", "sagemaker_inputs_file", "sagemaker_metrics_file", "additional_args", "dynamo_config",
-    "dynamo_backend", "deepspeed_moe_layer_cls_names", "zero3_save_16bit_model", "mpirun_hostfile", "mpirun_ccl", "rdzv_endpoint", "log_dir", "tee", "max_restarts",
-    "launch", "same_network", "use_xpu", "multi_gpu", "cpu", "fp8_config", "fsdp_state_dict_type", "tp_config",
-)  # fmt: skip
+FILE = "training/accelerate.csv"
 """Keys without effect on memory."""
 
 
@@ -67,7 +60,7 @@ def apply(bag: Bag, run: Run) -> None:
     if kind is not None and word in ("MULTI_GPU", "NO") and "train.sharding" not in draft:
         draft.state("train.sharding", "ddp" if word == "MULTI_GPU" else "none", kind.place)
     _odd(draft, kind, word)
-    bag.ignore(QUIET)
+    table(FILE).read(bag, draft)
     draft.report(bag)
 
 
@@ -120,18 +113,29 @@ def _deepspeed(bag: Bag, run: Run, kind: Given | None, word: str) -> None:
     _init_flag(inner, run.draft)
     nested = [key for key in inner if key.startswith(("zero_optimization", "bf16.", "fp16."))]
     if nested:
-        run.draft.find("nested-deepspeed", "error", inner.place(nested[0]) or place,
-                       f"accelerate ignores {nested[0]}: its own names are zero_stage, offload_optimizer_device and so on, so that nothing of it is in effect",
-                       "put DeepSpeed's keys into a JSON file and name it as deepspeed_config_file")  # fmt: skip
+        run.draft.find(
+            "nested-deepspeed",
+            "error",
+            inner.place(nested[0]) or place,
+            f"accelerate ignores {nested[0]}: its own names are zero_stage, offload_optimizer_device and so on, so that nothing of it is in effect",
+            "put DeepSpeed's keys into a JSON file and name it as deepspeed_config_file",
+        )
         inner.ignore(nested)
-    inner.ignore(QUIET)
+    table(FILE).read(inner, run.draft)
     run.draft.report(inner)
 
 
 DEEPSPEED = (
-    "deepspeed_config_file", "zero_stage", "offload_optimizer_device", "offload_param_device", "gradient_accumulation_steps", "gradient_clipping", "zero3_init_flag",
-    "offload_optimizer_nvme_path", "offload_param_nvme_path",
-)  # fmt: skip
+    "deepspeed_config_file",
+    "zero_stage",
+    "offload_optimizer_device",
+    "offload_param_device",
+    "gradient_accumulation_steps",
+    "gradient_clipping",
+    "zero3_init_flag",
+    "offload_optimizer_nvme_path",
+    "offload_param_nvme_path",
+)
 
 
 def _plugin(inner: Bag, draft: JobDraft, place: Place) -> None:
@@ -211,8 +215,15 @@ def _parallelism(bag: Bag, draft: JobDraft) -> None:
     draft.report(inner)
 
 
-MEGATRON = {"tp_degree": "train.mesh.tp", "pp_degree": "train.mesh.pp", "sequence_parallelism": "train.mesh.sp", "expert_model_parallel_size": "train.mesh.ep",
-            "context_parallel_size": "train.mesh.cp", "gradient_clipping": "train.grad_clip", "num_micro_batches": "train.grad_accum"}  # fmt: skip
+MEGATRON = {
+    "tp_degree": "train.mesh.tp",
+    "pp_degree": "train.mesh.pp",
+    "sequence_parallelism": "train.mesh.sp",
+    "expert_model_parallel_size": "train.mesh.ep",
+    "context_parallel_size": "train.mesh.cp",
+    "gradient_clipping": "train.grad_clip",
+    "num_micro_batches": "train.grad_accum",
+}
 
 
 def _megatron(bag: Bag, draft: JobDraft) -> None:

@@ -45,18 +45,26 @@ def state_targets(run: Run, given: Given | None) -> None:
         return
     if isinstance(given.value, str) and any(mark in given.value for mark in ".*()|^$\\"):
         run.draft.state("train.extra.target_modules_pattern", given.value, given.place)
-        run.draft.find("target-pattern", "note", given.place, "target_modules is a regular expression; which modules it matches is not worked out",
-                       "list the modules' names")  # fmt: skip
+        run.draft.find(
+            "target-pattern",
+            "note",
+            given.place,
+            "target_modules is a regular expression; which modules it matches is not worked out",
+            "list the modules' names",
+        )
         return
     found = names(given.value) or []
     spoilt = [word for word in given.value if word.endswith(",")] if isinstance(given.value, list) and run.command is not None else []
     if spoilt:
         kept = [word for word in given.value if not word.endswith(",")]
         run.draft.find(
-            "targets-with-commas", "error", given.place,
+            "targets-with-commas",
+            "error",
+            given.place,
             f"the argument is split at blanks, so that the name {spoilt[0]!r} with its comma matches no module: only {', '.join(kept) or 'nothing'} adapts",
-            "leave the commas out", {"train.adapter.targets": found},
-        )  # fmt: skip
+            "leave the commas out",
+            {"train.adapter.targets": found},
+        )
         found = kept
     run.draft.state("train.adapter.targets", found or None, given.place)
 

@@ -230,22 +230,38 @@ def _parts(run: Run) -> None:
     unfrozen = run.bag.take("unfrozen_parameters")
     if unfrozen is not None and unfrozen.value:
         draft.state("train.extra.unfrozen_parameters", unfrozen.value, unfrozen.place)
-        draft.find("unfrozen-parts", "warning", unfrozen.place, "only the parameters that match unfrozen_parameters train; the job here counts all of them as trained",
-                   "list what is frozen as train.freeze")  # fmt: skip
+        draft.find(
+            "unfrozen-parts",
+            "warning",
+            unfrozen.place,
+            "only the parameters that match unfrozen_parameters train; the job here counts all of them as trained",
+            "list what is frozen as train.freeze",
+        )
     for key, message in (("relora_steps", "ReLoRA"), ("relora", "ReLoRA"), ("lisa_n_layers", "LISA")):
         given = run.bag.take(key)
         if given is not None and boolean(given.value) is not False:
             draft.find("method-not-counted", "warning", given.place, f"{message} trains parts in turn, which is not worked out: the usual step is counted")
     finder = run.bag.take("auto_find_batch_size")
     if finder is not None and boolean(finder.value):
-        draft.find("batch-is-found", "warning", finder.place, "auto_find_batch_size halves the batch after running out of memory: the batch stated is only where it starts")
+        draft.find(
+            "batch-is-found",
+            "warning",
+            finder.place,
+            "auto_find_batch_size halves the batch after running out of memory: the batch stated is only where it starts",
+        )
 
 
 def _defaults(run: Run) -> None:
     draft = run.draft
     total = run.bag.take("batch_size")
     if total is not None:
-        draft.find("batch-size-old", "warning", total.place, "batch_size is micro_batch_size x accumulation of all GPUs, and axolotl advises against it", "set micro_batch_size")
+        draft.find(
+            "batch-size-old",
+            "warning",
+            total.place,
+            "batch_size is micro_batch_size x accumulation of all GPUs, and axolotl advises against it",
+            "set micro_batch_size",
+        )
     for key, job in (("sequence_len", "train.seq_len"), ("micro_batch_size", "train.micro_batch"), ("gradient_accumulation_steps", "train.grad_accum")):
         value, since = defaults.value("axolotl", key, run.context.version)
         if value is not None:

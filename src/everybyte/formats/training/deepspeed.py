@@ -13,8 +13,19 @@ from everybyte.formats.training.run import Run, finished, of_document
 from everybyte.formats.values import boolean, whole
 
 ZERO = "zero_optimization"
-OPTIMIZERS = {"adam": "adamw", "adamw": "adamw", "fusedadam": "adamw", "cpuadam": "adamw", "deepspeedcpuadam": "adamw", "lamb": "lamb", "fusedlamb": "lamb",
-              "lion": "lion", "adagrad": "adagrad", "muon": "muon", "sgd": "sgd"}  # fmt: skip
+OPTIMIZERS = {
+    "adam": "adamw",
+    "adamw": "adamw",
+    "fusedadam": "adamw",
+    "cpuadam": "adamw",
+    "deepspeedcpuadam": "adamw",
+    "lamb": "lamb",
+    "fusedlamb": "lamb",
+    "lion": "lion",
+    "adagrad": "adagrad",
+    "muon": "muon",
+    "sgd": "sgd",
+}
 """optimizer.type -> the job's word. DeepSpeed runs its own fused Adam for both spellings."""
 COMPRESSED = ("onebitadam", "zerooneadam", "onebitlamb")
 """Optimizers that keep an error of the size of the gradients for their one-bit exchange."""
@@ -149,8 +160,13 @@ def _optimizer(bag: Bag, draft: JobDraft) -> None:
         return
     word = str(given.value).casefold().replace("_", "").replace("-", "")
     if word in COMPRESSED:
-        draft.find("one-bit-optimizer", "warning", given.place, f"{given.value} keeps an error of the size of the gradients besides Adam's moments, which is not counted",
-                   "add two bytes a parameter")  # fmt: skip
+        draft.find(
+            "one-bit-optimizer",
+            "warning",
+            given.place,
+            f"{given.value} keeps an error of the size of the gradients besides Adam's moments, which is not counted",
+            "add two bytes a parameter",
+        )
         word = "adamw"
     settings = {"train.optimizer.name": OPTIMIZERS[word]} if word in OPTIMIZERS else optimizer_settings(str(given.value))
     for key, value in settings.items():
@@ -198,9 +214,13 @@ def attached(run: Run, given: Given | None) -> bool:
 
 
 BUILTIN: dict[str, tuple[str, ...]] = {
-    "zero0": ("ddp",), "zero1": ("zero1",), "zero2": ("zero2",), "zero3": ("zero3",), "zero2_offload": ("zero2", "train.offload.optimizer"),
+    "zero0": ("ddp",),
+    "zero1": ("zero1",),
+    "zero2": ("zero2",),
+    "zero3": ("zero3",),
+    "zero2_offload": ("zero2", "train.offload.optimizer"),
     "zero3_offload": ("zero3", "train.offload.optimizer", "train.offload.params"),
-}  # fmt: skip
+}
 """ms-swift's own names for configurations it ships -> sharding, and what is offloaded."""
 
 

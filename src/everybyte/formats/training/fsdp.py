@@ -8,16 +8,35 @@ from everybyte.formats.place import Given
 from everybyte.formats.values import boolean, whole
 
 STRATEGIES = {
-    "1": "fsdp1", "full_shard": "fsdp1", "2": "fsdp1-grad-op", "shard_grad_op": "fsdp1-grad-op", "3": "ddp", "no_shard": "ddp",
-    "4": "hsdp", "hybrid_shard": "hsdp", "5": "hsdp", "hybrid_shard_zero2": "hsdp", "_hybrid_shard_zero2": "hsdp",
-}  # fmt: skip
+    "1": "fsdp1",
+    "full_shard": "fsdp1",
+    "2": "fsdp1-grad-op",
+    "shard_grad_op": "fsdp1-grad-op",
+    "3": "ddp",
+    "no_shard": "ddp",
+    "4": "hsdp",
+    "hybrid_shard": "hsdp",
+    "5": "hsdp",
+    "hybrid_shard_zero2": "hsdp",
+    "_hybrid_shard_zero2": "hsdp",
+}
 """ShardingStrategy of torch by name and number -> the job's word."""
 
 KEPT = ("backward_prefetch", "forward_prefetch", "limit_all_gathers", "use_orig_params", "sync_module_states", "auto_wrap_policy", "min_num_params")
 """Settings that change memory or the load, kept by their own names."""
 
-QUIET = ("state_dict_type", "transformer_layer_cls_to_wrap", "final_state_dict_type", "cpu_offload_pin_memory", "xla", "xla_fsdp_v2", "xla_fsdp_settings",
-         "xla_fsdp_grad_ckpt", "shard_size", "mixed_precision_policy")  # fmt: skip
+QUIET = (
+    "state_dict_type",
+    "transformer_layer_cls_to_wrap",
+    "final_state_dict_type",
+    "cpu_offload_pin_memory",
+    "xla",
+    "xla_fsdp_v2",
+    "xla_fsdp_settings",
+    "xla_fsdp_grad_ckpt",
+    "shard_size",
+    "mixed_precision_policy",
+)
 
 
 def plain(settings: Bag) -> Bag:
@@ -74,15 +93,26 @@ def _kept(inner: Bag, draft: JobDraft) -> None:
 
 def _odd(draft: JobDraft, number: int, version: Given | None, offload: Given | None, inner: Bag) -> None:
     policy = inner.peek("auto_wrap_policy")
-    if policy is not None and str(policy.value).upper() == "NO_WRAP" or (policy is None and number == 1 and inner.peek("transformer_layer_cls_to_wrap") is None
-                                                                         and draft.framework == "accelerate" and "train.sharding" not in draft):  # fmt: skip
+    if (policy is not None and str(policy.value).upper() == "NO_WRAP") or (
+        policy is None
+        and number == 1
+        and inner.peek("transformer_layer_cls_to_wrap") is None
+        and draft.framework == "accelerate"
+        and "train.sharding" not in draft
+    ):
         place = policy.place if policy else "fsdp_config"
         draft.find(
-            "fsdp-no-wrap", "warning", place, "the whole model is one FSDP unit, so that every forward gathers all of it",
+            "fsdp-no-wrap",
+            "warning",
+            place,
+            "the whole model is one FSDP unit, so that every forward gathers all of it",
             "set fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP",
-        )  # fmt: skip
+        )
     if offload is not None and boolean(offload.value) and version is None and number == 1:
         draft.find(
-            "fsdp-offload-v1", "note", offload.place, "no FSDP version is written, so that version 1 offloads: parameters, gradients and the optimizer step are on the host",
+            "fsdp-offload-v1",
+            "note",
+            offload.place,
+            "no FSDP version is written, so that version 1 offloads: parameters, gradients and the optimizer step are on the host",
             "set fsdp_version: 2 if that was meant",
-        )  # fmt: skip
+        )

@@ -15,8 +15,11 @@ from everybyte.formats.values import boolean
 DTYPE = ("torch_dtype", "dtype", "model_init_kwargs.dtype", "model_init_kwargs.torch_dtype", "model_kwargs.dtype", "model_kwargs.torch_dtype")
 RECOMPUTE = ("gradient_checkpointing", "activation_checkpointing", "use_gradient_checkpointing")
 REENTRANT = (
-    "gradient_checkpointing_kwargs.use_reentrant", "activation_checkpointing_kwargs.use_reentrant", "use_reentrant", "gradient_checkpointing_use_reentrant",
-)  # fmt: skip
+    "gradient_checkpointing_kwargs.use_reentrant",
+    "activation_checkpointing_kwargs.use_reentrant",
+    "use_reentrant",
+    "gradient_checkpointing_use_reentrant",
+)
 FLASH = ("use_flash_attn", "use_flash_attention_2", "use_flash_attention", "flash_attn", "flash_attention", "use_flash_attn_2", "use_flash_attn2")
 
 
@@ -161,9 +164,13 @@ def _fsdp(run: Run) -> None:
     if given is None and "train.sharding" in run.draft:
         return
     read_fsdp(
-        config, run.draft, usual_version=1 if strategy else 2, framework="transformers",
-        strategy=Given(strategy, place) if strategy and place else None, version=run.bag.take("fsdp_version"),
-    )  # fmt: skip
+        config,
+        run.draft,
+        usual_version=1 if strategy else 2,
+        framework="transformers",
+        strategy=Given(strategy, place) if strategy and place else None,
+        version=run.bag.take("fsdp_version"),
+    )
     if "offload" in words and place is not None:
         run.draft.state("train.offload.params", "cpu", place)
 
@@ -184,6 +191,14 @@ def _parallelism(run: Run) -> None:
         given = inner.take(key, f"parallelism_config_{key}")
         if given is not None and str(given.value).isdigit() and int(given.value) > 1:
             run.draft.state(f"train.mesh.{axis}", int(given.value), given.place)
-    inner.ignore([*(f"parallelism_config_{name}" for name in ("cp_backend", "sp_backend", "cp_comm_strategy", "sp_seq_length_is_variable", "sp_attn_implementation",
-                                                             "sp_seq_length")), "cp_backend", "sp_backend"])  # fmt: skip
+    inner.ignore(
+        [
+            *(
+                f"parallelism_config_{name}"
+                for name in ("cp_backend", "sp_backend", "cp_comm_strategy", "sp_seq_length_is_variable", "sp_attn_implementation", "sp_seq_length")
+            ),
+            "cp_backend",
+            "sp_backend",
+        ]
+    )
     run.draft.report(inner)

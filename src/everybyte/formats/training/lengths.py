@@ -18,9 +18,13 @@ LENGTHS = (
     "max_source_seq_len",
 )
 SUMS = (
-    ("max_prompt_length", "max_completion_length"), ("max_prompt_length", "max_response_length"), ("source_max_len", "target_max_len"),
-    ("max_source_length", "max_target_length"), ("max_prompt_seq_len", "max_answer_seq_len"), ("max_prompt_length", "response_length"),
-)  # fmt: skip
+    ("max_prompt_length", "max_completion_length"),
+    ("max_prompt_length", "max_response_length"),
+    ("source_max_len", "target_max_len"),
+    ("max_source_length", "max_target_length"),
+    ("max_prompt_seq_len", "max_answer_seq_len"),
+    ("max_prompt_length", "response_length"),
+)
 """Pairs that add up: the longest prompt and the longest answer behind it."""
 
 

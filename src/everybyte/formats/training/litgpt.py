@@ -12,9 +12,31 @@ from everybyte.formats.training.run import Run, finished, of_command, of_documen
 from everybyte.formats.values import boolean, whole
 
 FILE = "training/litgpt.csv"
-PRECISIONS = {"bf16-true": "bf16", "16-true": "fp16", "32-true": "fp32", "bf16-mixed": "bf16-mixed", "16-mixed": "fp16-mixed", "bf16": "bf16-mixed", "16": "fp16-mixed", "32": "fp32"}
-PACKED = {"bnb.nf4": ("nf4", False), "bnb.nf4-dq": ("nf4", True), "bnb.fp4": ("fp4", False), "bnb.fp4-dq": ("fp4", True), "bnb.int8": ("int8", None), "bnb.int8-training": ("int8", None)}
-TARGETS = (("lora_query", "q_proj", True), ("lora_key", "k_proj", False), ("lora_value", "v_proj", True), ("lora_projection", "o_proj", False), ("lora_head", "lm_head", False))
+PRECISIONS = {
+    "bf16-true": "bf16",
+    "16-true": "fp16",
+    "32-true": "fp32",
+    "bf16-mixed": "bf16-mixed",
+    "16-mixed": "fp16-mixed",
+    "bf16": "bf16-mixed",
+    "16": "fp16-mixed",
+    "32": "fp32",
+}
+PACKED = {
+    "bnb.nf4": ("nf4", False),
+    "bnb.nf4-dq": ("nf4", True),
+    "bnb.fp4": ("fp4", False),
+    "bnb.fp4-dq": ("fp4", True),
+    "bnb.int8": ("int8", None),
+    "bnb.int8-training": ("int8", None),
+}
+TARGETS = (
+    ("lora_query", "q_proj", True),
+    ("lora_key", "k_proj", False),
+    ("lora_value", "v_proj", True),
+    ("lora_projection", "o_proj", False),
+    ("lora_head", "lm_head", False),
+)
 """Switch, module, and whether it is on where nobody says."""
 MLP = ("gate_proj", "up_proj", "down_proj")
 METHODS = {"finetune_lora": "lora", "finetune": "lora", "finetune_adapter": "adapter", "finetune_adapter_v2": "adapter-v2"}

@@ -91,9 +91,13 @@ def _freeze(run: Run, place: Place | None) -> None:
     run.bag.take("freeze_extra_modules")
     count = (whole(layers.value) if layers is not None else 2) or 2
     run.draft.state("train.extra.freeze_trainable_layers", count, layers.place if layers is not None else place or run.path)
-    run.draft.find("freeze-by-layer", "warning", layers.place if layers is not None else str(place or run.path),
-                   f"finetuning_type freeze trains {count} layers alone; all are counted as trained here",
-                   "list the frozen modules as train.freeze, such as model.layers.0")  # fmt: skip
+    run.draft.find(
+        "freeze-by-layer",
+        "warning",
+        layers.place if layers is not None else str(place or run.path),
+        f"finetuning_type freeze trains {count} layers alone; all are counted as trained here",
+        "list the frozen modules as train.freeze, such as model.layers.0",
+    )
 
 
 def _packed(run: Run) -> None:

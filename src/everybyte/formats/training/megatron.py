@@ -94,12 +94,21 @@ def _precision(run: Run) -> None:
 def _pipeline(run: Run) -> None:
     draft, bag = run.draft, run.bag
     stages = run.whole("pipeline_model_parallel_size") or 1
-    per_chunk, count = bag.take("num_layers_per_virtual_pipeline_stage"), bag.peek("num_virtual_stages_per_pipeline_rank") or bag.peek("virtual_pipeline_model_parallel_size")
+    per_chunk, count = (
+        bag.take("num_layers_per_virtual_pipeline_stage"),
+        bag.peek("num_virtual_stages_per_pipeline_rank") or bag.peek("virtual_pipeline_model_parallel_size"),
+    )
     layers, each = run.whole("num_layers", "encoder_num_layers"), whole(per_chunk.value) if per_chunk is not None else None
     if layers and each and per_chunk is not None:
         chunks, rest = divmod(layers, stages * each)
         if rest:
-            draft.find("chunks-do-not-divide", "error", per_chunk.place, f"{layers} layers are no whole number of chunks of {each} on {stages} stages", "choose a divisor")
+            draft.find(
+                "chunks-do-not-divide",
+                "error",
+                per_chunk.place,
+                f"{layers} layers are no whole number of chunks of {each} on {stages} stages",
+                "choose a divisor",
+            )
         else:
             draft.infer("train.pipeline.virtual", chunks, f"{layers} layers / {stages} stages / {each} layers a chunk")
     if "train.pipeline.virtual" in draft or (count is not None and (whole(count.value) or 0) > 1):
@@ -115,9 +124,10 @@ def _sharding(run: Run) -> None:
     """Megatron-FSDP goes before the distributed optimizer, which it includes."""
     draft, bag = run.draft, run.bag
     found = (
-        ("megatron-fsdp", bag.take("use_megatron_fsdp", "use_custom_fsdp")), ("fsdp2", bag.take("use_torch_fsdp2")),
+        ("megatron-fsdp", bag.take("use_megatron_fsdp", "use_custom_fsdp")),
+        ("fsdp2", bag.take("use_torch_fsdp2")),
         ("distributed-optimizer", bag.take("use_distributed_optimizer")),
-    )  # fmt: skip
+    )
     zero, config = bag.take("zero_stage"), bag.take("deepspeed_config")
     bag.take("deepspeed")
     for word, given in found:
@@ -143,7 +153,13 @@ def _recompute(run: Run) -> None:
         draft.state("train.offload.activations", "cpu", fine.place)
     granularity, method = bag.peek("recompute_granularity"), bag.peek("recompute_method")
     if granularity is not None and granularity.value == "full" and method is None:
-        draft.find("recompute-without-method", "error", granularity.place, "full recomputation needs --recompute-method, which is not given", "add --recompute-method uniform")
+        draft.find(
+            "recompute-without-method",
+            "error",
+            granularity.place,
+            "full recomputation needs --recompute-method, which is not given",
+            "add --recompute-method uniform",
+        )
     if granularity is not None and granularity.value == "selective" and method is not None:
         draft.find("method-with-selective", "error", method.place, "--recompute-method does not go with selective recomputation", "leave it out")
 
@@ -160,7 +176,12 @@ def _dropout(run: Run) -> None:
     else:
         draft.state("train.dropout", highest, stated.place)
     if len(set(values.values())) > 1 and stated is not None:
-        draft.find("dropout-differs", "note", stated.place, f"attention and hidden layers have different rates, {values['attention_dropout']} and {values['hidden_dropout']}")
+        draft.find(
+            "dropout-differs",
+            "note",
+            stated.place,
+            f"attention and hidden layers have different rates, {values['attention_dropout']} and {values['hidden_dropout']}",
+        )
 
 
 def _optimizer(run: Run) -> None:
@@ -199,8 +220,13 @@ def batch(run: Run) -> None:
         if accum:
             draft.infer("train.grad_accum", accum, f"global batch {size} / ({micro} x {ranks} data-parallel ranks)")
     elif ranks and isinstance(micro, int):
-        draft.find("batch-does-not-divide", "error", total.place, f"a global batch of {size} is no whole number of micro batches: {micro} x {ranks} data-parallel ranks",
-                   "change one of the three")  # fmt: skip
+        draft.find(
+            "batch-does-not-divide",
+            "error",
+            total.place,
+            f"a global batch of {size} is no whole number of micro batches: {micro} x {ranks} data-parallel ranks",
+            "change one of the three",
+        )
     draft.state("train.extra.global-batch-size", size, total.place)
 
 
@@ -220,7 +246,12 @@ def _ranks(run: Run, gpus: int | None) -> int | None:
     if gpus is None:
         return None
     if gpus % product:
-        run.draft.find("mesh-against-processes", "error", run.place("tensor_model_parallel_size", "pipeline_model_parallel_size"),
-                       f"TP x PP x CP = {product} does not divide the {gpus} processes that are started", "start as many processes as the mesh has places")  # fmt: skip
+        run.draft.find(
+            "mesh-against-processes",
+            "error",
+            run.place("tensor_model_parallel_size", "pipeline_model_parallel_size"),
+            f"TP x PP x CP = {product} does not divide the {gpus} processes that are started",
+            "start as many processes as the mesh has places",
+        )
         return None
     return gpus // product

@@ -44,8 +44,21 @@ def _elsewhere(run: Run) -> None:
     stored = run.bag.take("use_checkpoint_args", "heterogeneous_layers_config_path")
     if stored is not None:
         run.draft.miss("model", f"its sizes are in the checkpoint or file that {stored.place} names")
-    run.bag.ignore(("normalization", "swiglu", "tokenizer_type", "tokenizer_model", "untie_embeddings_and_output_weights", "disable_bias_linear",
-                    "position_embedding_type", "group_query_attention", "num_query_groups", "make_vocab_size_divisible_by", "vocab_size"))  # fmt: skip
+    run.bag.ignore(
+        (
+            "normalization",
+            "swiglu",
+            "tokenizer_type",
+            "tokenizer_model",
+            "untie_embeddings_and_output_weights",
+            "disable_bias_linear",
+            "position_embedding_type",
+            "group_query_attention",
+            "num_query_groups",
+            "make_vocab_size_divisible_by",
+            "vocab_size",
+        )
+    )
 
 
 def _activation(run: Run) -> str:
@@ -97,8 +110,13 @@ def _heads(run: Run) -> None:
     if switch is not None and boolean(switch.value):
         run.draft.state(f"{SHAPE}.kv_heads", whole(groups.value), groups.place)
     else:
-        run.draft.find("groups-without-switch", "warning", groups.place, "--num-query-groups has no effect without --group-query-attention: every head has keys and values of its own",
-                       "add --group-query-attention")  # fmt: skip
+        run.draft.find(
+            "groups-without-switch",
+            "warning",
+            groups.place,
+            "--num-query-groups has no effect without --group-query-attention: every head has keys and values of its own",
+            "add --group-query-attention",
+        )
 
 
 def _ffn(run: Run, *, gated: bool) -> None:

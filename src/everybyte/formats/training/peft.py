@@ -13,13 +13,30 @@ from everybyte.formats.training.run import Run, finished, of_document
 from everybyte.formats.values import boolean, names, number, whole
 
 KINDS = {
-    "lora": "lora", "adalora": "adalora", "ia3": "ia3", "prefix_tuning": "prefix", "prompt_tuning": "prompt", "p_tuning": "p-tuning",
-    "multitask_prompt_tuning": "multitask-prompt", "adaption_prompt": "adaption-prompt", "trainable_tokens": "trainable-tokens", "ln_tuning": "ln-tuning",
-}  # fmt: skip
+    "lora": "lora",
+    "adalora": "adalora",
+    "ia3": "ia3",
+    "prefix_tuning": "prefix",
+    "prompt_tuning": "prompt",
+    "p_tuning": "p-tuning",
+    "multitask_prompt_tuning": "multitask-prompt",
+    "adaption_prompt": "adaption-prompt",
+    "trainable_tokens": "trainable-tokens",
+    "ln_tuning": "ln-tuning",
+}
 """peft_type -> the job's word, where they differ by more than case."""
-RANK_OF = {"adalora": ("init_r",), "loha": ("r",), "lokr": ("r",), "prefix_tuning": ("num_virtual_tokens",), "prompt_tuning": ("num_virtual_tokens",),
-           "p_tuning": ("num_virtual_tokens",), "multitask_prompt_tuning": ("num_virtual_tokens",), "boft": ("boft_block_size",), "oft": ("r", "oft_block_size"),
-           "adaption_prompt": ("adapter_len",)}  # fmt: skip
+RANK_OF = {
+    "adalora": ("init_r",),
+    "loha": ("r",),
+    "lokr": ("r",),
+    "prefix_tuning": ("num_virtual_tokens",),
+    "prompt_tuning": ("num_virtual_tokens",),
+    "p_tuning": ("num_virtual_tokens",),
+    "multitask_prompt_tuning": ("num_virtual_tokens",),
+    "boft": ("boft_block_size",),
+    "oft": ("r", "oft_block_size"),
+    "adaption_prompt": ("adapter_len",),
+}
 """peft_type -> the key that stands for the rank; AdaLoRA starts from init_r and never reads r."""
 USUAL_RANK = {"adalora": 12, "lora": 8}
 

@@ -20,7 +20,17 @@ from everybyte.formats.values import boolean, whole
 OWN, HF, MEGATRON = "training/swift.csv", "training/hf.csv", "training/megatron.csv"
 TUNERS = ("tuner_type", "train_type", "sft_type")
 """Names of the same key in version 4, 3 and 2."""
-KINDS = {"lora": "lora", "dora": "dora", "adalora": "adalora", "longlora": "lora", "ia3": "ia3", "vera": "vera", "boft": "boft", "fourierft": "fourierft", "bone": "bone"}
+KINDS = {
+    "lora": "lora",
+    "dora": "dora",
+    "adalora": "adalora",
+    "longlora": "lora",
+    "ia3": "ia3",
+    "vera": "vera",
+    "boft": "boft",
+    "fourierft": "fourierft",
+    "bone": "bone",
+}
 
 
 def read_document(document: Document, context: Context) -> list[JobDraft]:
@@ -70,7 +80,8 @@ def _read_megatron(run: Run, method: str) -> list[JobDraft]:
     if not draft.stated("train.precision"):
         draft.drop("train.precision")
         draft.default("train.precision", "bf16-master", of="megatron of ms-swift")
-    draft.drop("train.dropout") if draft.basis.get("train.dropout") == "default" else None
+    if draft.basis.get("train.dropout") == "default":
+        draft.drop("train.dropout")
     draft.default("train.micro_batch", 1, of="megatron of ms-swift")
     draft.default("train.recompute.policy", "selective", of="megatron of ms-swift")
     draft.default("train.sharding", "distributed-optimizer", of="megatron of ms-swift")

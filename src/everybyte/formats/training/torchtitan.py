@@ -42,7 +42,7 @@ def _registered(run: Run, module: str, function: str, place: str) -> None:
     """The model of a function of the registry, by its name: `llama3_8b`, `llama3_8b_float8`, `qwen3_30b_a3b`."""
     rest = re.sub(rf"^{re.escape(module)}_?", "", function.casefold()).replace("_", "-")
     builders = {name.partition(" ")[2]: model for name, model in models_of("torchtitan").items() if name.startswith(module.casefold() + " ")}
-    flavors = sorted((flavor for flavor in builders if rest.startswith(flavor.replace(".", "-")) or rest.startswith(flavor)), key=len)
+    flavors = sorted((flavor for flavor in builders if rest.startswith((flavor.replace(".", "-"), flavor))), key=len)
     if flavors:
         run.draft.infer("model", builders[flavors[-1]], f"CONFIG={function} at {place}")
     else:
@@ -78,7 +78,8 @@ def _model(run: Run) -> None:
 def _precision(run: Run) -> None:
     draft, bag = run.draft, run.bag
     stored, compute = bag.take("training.dtype"), bag.take("training.mixed_precision_param")
-    converters = names((bag.take("model.converters") or _nothing(run)).value) or []
+    listed = bag.take("model.converters")
+    converters = (names(listed.value) if listed is not None else None) or []
     eight = next((name for name in converters if "float8" in name or "mx" in name), None)
     has_tables = any(key.startswith(("float8.", "quantize.", "mx.")) for key in bag)
     bag.ignore(key for key in list(bag) if key.startswith(("float8", "quantize", "mx.")))
@@ -92,14 +93,13 @@ def _precision(run: Run) -> None:
     else:
         draft.default("train.precision", "bf16-mixed", of="torchtitan")
     if has_tables and eight is None:
-        draft.find("float8-without-converter", "warning", bag.place("float8.enable_fsdp_float8_all_gather") or run.path,
-                   "the float8 settings have no effect without the converter", 'add "quantize.linear.float8" to model.converters')  # fmt: skip
-
-
-def _nothing(run: Run):  # type: ignore[no-untyped-def]  # a value that is empty, with the file as its place
-    from everybyte.formats.place import Given
-
-    return Given([], run.place("model.converters"))
+        draft.find(
+            "float8-without-converter",
+            "warning",
+            bag.place("float8.enable_fsdp_float8_all_gather") or run.path,
+            "the float8 settings have no effect without the converter",
+            'add "quantize.linear.float8" to model.converters',
+        )
 
 
 def _sharding(run: Run) -> None:
@@ -162,6 +162,5 @@ def _rest(run: Run, *, old: bool) -> None:
         draft.infer("train.micro_batch", count // length, f"{count} tokens / {length}")
     elif not old and count is None:
         draft.default("train.tokens", 16384, of="torchtitan")
-    if old and "train.grad_accum" not in draft:
+    if old and total is None and "train.grad_accum" not in draft:
         draft.default("train.grad_accum", 1, of="torchtitan")
-    draft.drop("train.grad_accum") if total is not None else None

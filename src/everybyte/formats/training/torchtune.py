@@ -49,7 +49,9 @@ def _shipped(named: Given, run: Run) -> Bag:
     """The settings of a configuration that torchtune ships."""
     row = _recipes().get(str(named.value))
     if row is None:
-        run.draft.find("recipe-unknown", "warning", named.place, f"{named.value} is no configuration that torchtune ships; its settings are not known", "give the file")
+        run.draft.find(
+            "recipe-unknown", "warning", named.place, f"{named.value} is no configuration that torchtune ships; its settings are not known", "give the file"
+        )
         return Bag()
     return Bag({key: Given(value, named.place) for key, value in row.items() if value != ""})
 
@@ -139,7 +141,13 @@ def _optimizer(run: Run) -> None:
         draft.state("train.optimizer.in_backward", True, inside.place)
         accum, clip = run.whole("gradient_accumulation_steps"), run.number("clip_grad_norm")
         if (accum or 1) > 1 or clip:
-            draft.find("in-backward-accumulates", "error", inside.place, "optimizer_in_bwd forbids gradient accumulation and clipping: torchtune refuses the pair", "set one of them off")
+            draft.find(
+                "in-backward-accumulates",
+                "error",
+                inside.place,
+                "optimizer_in_bwd forbids gradient accumulation and clipping: torchtune refuses the pair",
+                "set one of them off",
+            )
 
 
 def _recompute(run: Run) -> None:
@@ -155,7 +163,9 @@ def _recompute(run: Run) -> None:
     if offload is not None and boolean(offload.value):
         draft.state("train.offload.activations", "cpu", offload.place)
         if not on:
-            draft.find("offload-without-recompute", "error", offload.place, "torchtune offloads activations with enable_activation_checkpointing alone", "set both")
+            draft.find(
+                "offload-without-recompute", "error", offload.place, "torchtune offloads activations with enable_activation_checkpointing alone", "set both"
+            )
 
 
 def _loss(run: Run) -> None:

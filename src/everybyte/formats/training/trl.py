@@ -22,8 +22,25 @@ FILES = ("training/trl.csv", "training/hf.csv")
 METHODS = ("grpo", "rloo", "dpo", "kto", "orpo", "cpo", "simpo", "bco", "ppo", "online_dpo", "nash_md", "xpo", "gkd", "reward", "prm", "sft")
 """Methods by the names of TRL's scripts and commands."""
 
-OF_TRL = ("use_peft", "max_seq_length", "num_generations", "max_completion_length", "dataset_text_field", "packing", "beta", "use_bnb_nested_quant", "loss_type",
-          "padding_free", "max_prompt_length", "dataset_mixture", "dataset_mixer", "completion_only_loss", "precompute_ref_log_probs", "reward_funcs", "dataset_configs")  # fmt: skip
+OF_TRL = (
+    "use_peft",
+    "max_seq_length",
+    "num_generations",
+    "max_completion_length",
+    "dataset_text_field",
+    "packing",
+    "beta",
+    "use_bnb_nested_quant",
+    "loss_type",
+    "padding_free",
+    "max_prompt_length",
+    "dataset_mixture",
+    "dataset_mixer",
+    "completion_only_loss",
+    "precompute_ref_log_probs",
+    "reward_funcs",
+    "dataset_configs",
+)
 """Keys of TRL's configurations that plain transformers does not have."""
 
 ALSO_BIG = ("vision_tower", "mm_vision_tower")
@@ -58,7 +75,7 @@ def _method(paths: Sequence[str], run: Run) -> tuple[str, str]:
 
 def _read(run: Run, method: tuple[str, str]) -> list[JobDraft]:
     name, reason = method
-    is_trl = any(key in run.bag for key in OF_TRL) or "trl" in run.path.replace("\\", "/").split("/") or name not in ("sft",) or run.path.startswith("trl")
+    is_trl = any(key in run.bag for key in OF_TRL) or "trl" in run.path.replace("\\", "/").split("/") or name != "sft" or run.path.startswith("trl")
     framework = "trl" if is_trl else "transformers"
     run.draft.framework = framework
     run.draft.infer("train.framework", framework, "its names of settings")
@@ -142,5 +159,10 @@ def _towers(run: Run) -> None:
     given = run.bag.take(*ALSO_BIG)
     if given is not None:
         run.draft.state("train.extra.vision_tower", given.value, given.place)
-        run.draft.find("vision-tower-apart", "warning", given.place, f"the vision_tower {given.value} and its projector are not part of the model named, and are not counted",
-                       "name the whole model, such as llava-hf/llava-1.5-13b-hf, as the model")  # fmt: skip
+        run.draft.find(
+            "vision-tower-apart",
+            "warning",
+            given.place,
+            f"the vision_tower {given.value} and its projector are not part of the model named, and are not counted",
+            "name the whole model, such as llava-hf/llava-1.5-13b-hf, as the model",
+        )

@@ -16,7 +16,16 @@ from everybyte.formats.values import boolean, whole
 FILE = "training/verl.csv"
 ACTOR = "actor_rollout_ref.actor"
 MODEL = "actor_rollout_ref.model"
-ESTIMATORS = {"gae": "ppo", "grpo": "grpo", "reinforce_plus_plus": "grpo", "rloo": "rloo", "remax": "grpo", "reinforce_plus_plus_baseline": "grpo", "grpo_passk": "grpo", "opo": "grpo"}
+ESTIMATORS = {
+    "gae": "ppo",
+    "grpo": "grpo",
+    "reinforce_plus_plus": "grpo",
+    "rloo": "rloo",
+    "remax": "grpo",
+    "reinforce_plus_plus_baseline": "grpo",
+    "grpo_passk": "grpo",
+    "opo": "grpo",
+}
 
 
 def read_document(document: Document, context: Context) -> list[JobDraft]:
@@ -34,7 +43,9 @@ def _read(run: Run) -> list[JobDraft]:
     draft = run.draft
     name = run.text("config_name") or ""
     run.bag.take("config_path")
-    strategy = run.text(f"{ACTOR}.strategy", "model.strategy") or ("megatron" if "megatron" in name or any(".actor.megatron." in key for key in run.bag) else "fsdp")
+    strategy = run.text(f"{ACTOR}.strategy", "model.strategy") or (
+        "megatron" if "megatron" in name or any(".actor.megatron." in key for key in run.bag) else "fsdp"
+    )
     is_megatron = strategy == "megatron"
     draft.infer("train.framework", "megatron" if is_megatron else "pytorch", f"verl trains with {'Megatron-LM' if is_megatron else strategy.upper()}")
     draft.infer("train.extra.framework", "verl", "its names of settings")
@@ -100,7 +111,10 @@ def _method(run: Run) -> None:
 
 def _recompute(run: Run) -> None:
     draft = run.draft
-    given, offload = run.bag.take(f"{MODEL}.enable_gradient_checkpointing", "model.enable_gradient_checkpointing"), run.bag.take(f"{MODEL}.enable_activation_offload")
+    given, offload = (
+        run.bag.take(f"{MODEL}.enable_gradient_checkpointing", "model.enable_gradient_checkpointing"),
+        run.bag.take(f"{MODEL}.enable_activation_offload"),
+    )
     if given is not None:
         draft.state("train.recompute.policy", "full" if boolean(given.value) else "none", given.place)
     elif not any("recompute_granularity" in key for key in run.bag):
