@@ -12,7 +12,7 @@ from everybyte.allocator.settings import AllocatorSettings, read_alloc_conf
 from everybyte.basics.errors import BadInput
 from everybyte.basics.units import GiB
 from everybyte.catalog.gpus import find_gpu
-from everybyte.catalog.ranges import interval
+from everybyte.catalog.ranges import intervals
 from everybyte.engines.registry import account, folder_of, runs_on_host, runs_on_several
 from everybyte.job import CustomGpu, Job, job_to_dict, read_job
 from everybyte.job.pattern import model_of
@@ -163,8 +163,7 @@ def _ranges(job: Job, figures: dict[str, int], given: dict[str, int]) -> dict[st
     """The interval of each figure; a given figure has none."""
     section, engine = folder_of(job)
     several = runs_on_several(job)
-    found = {name: interval(value, name, section, engine, several) for name, value in figures.items() if name not in given}
-    return {name: ends for name, ends in found.items() if ends is not None}
+    return intervals({name: value for name, value in figures.items() if name not in given}, section, engine, several)
 
 
 def headline(job: Job | dict[str, Any] | str) -> dict[str, int]:
@@ -190,13 +189,14 @@ def runs_over(job: Job) -> bool:
 def accounted(job: Job) -> tuple[Network, Device, Account]:
     """The model of a job, its device, and what the engine says of its ranks."""
     network = network_of(model_of(job), "model")
-    device = _device(job)
+    device = device_of(job)
     if job.given and "capacity" in job.given:
         device = device._replace(capacity=int(job.given["capacity"]))
     return network, device, account(job, network, device)
 
 
-def _device(job: Job) -> Device:
+def device_of(job: Job) -> Device:
+    """The device of a job; one without a capacity where it names none. Raises BadInput for a GPU that nobody knows."""
     hardware = job.hardware
     if hardware is None or hardware.gpu is None or (hardware.gpus == 0 and runs_on_host(job)):
         return NO_DEVICE

@@ -102,7 +102,7 @@ def test_verdict_is_the_first_line() -> None:
     """The first line says what is needed, of how much, and whether it fits."""
     assert drawn(ANSWERS["fits"]).splitlines()[0] == "needs 19.5 GiB of 23.6: fits, 4.1 GiB left  (RTX-4090)"
     assert drawn(ANSWERS["does not fit"]).splitlines()[0] == "needs 19.5 GiB of 14.7: does not fit by 4.8 GiB  (RTX-4090)"
-    assert drawn(ANSWERS["barely"]).splitlines()[0].startswith("needs 19.5 GiB of 19.5: fits, 12 MiB left")
+    assert drawn(ANSWERS["barely"]).splitlines()[0].startswith("needs 19.5 GiB of 19.5: close, 12 MiB left")
 
 
 def test_a_row_explained(snapshot: SnapshotAssertion) -> None:

@@ -13,8 +13,9 @@ import pytest
 import everybyte.estimator
 from everybyte import __version__
 from everybyte.cli.app import COMMANDS, run
-from everybyte.cli.flags import SERVE, TRAIN, kind_of
+from everybyte.cli.flags import kind_of
 from everybyte.job import read_job
+from everybyte.job.flags import SERVE, TRAIN
 
 LORA = Path(__file__).parents[2] / "examples" / "llama-3.1-8b-lora-24gb.yaml"
 SMALL = "{name: small, model: meta-llama/Llama-3.2-1B, hardware: {gpu: rtx-4090}, train: {framework: pytorch, micro_batch: 1, seq_len: 128}}"
@@ -59,8 +60,8 @@ def test_the_answer_has_the_form_of_the_contract(jobs: dict[str, str], capsys: p
     run(["estimate", jobs["small"], "--json"])
     (line,) = json_lines(capsys)
     assert list(line) == [
-        "everybyte", "schema", "name", "job", "settings", "model", "hardware", "fits", "headroom", "figures", "range", "ranks", "host", "assumptions",
-        "warnings", "advice",
+        "everybyte", "schema", "name", "job", "settings", "model", "hardware", "fits", "verdict", "chance", "headroom", "figures", "range", "ranks", "host",
+        "assumptions", "warnings", "caveats", "advice",
     ]  # fmt: skip
     assert (line["everybyte"], line["schema"]) == (__version__, 1)
     assert line["fits"] is True
@@ -77,7 +78,7 @@ def test_screen_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["estimate", str(LORA)]) == 0
     out = capsys.readouterr().out
     assert out.startswith("needs ")
-    assert ": fits, " in out.splitlines()[0]
+    assert ": close, " in out.splitlines()[0]
     assert "\x1b" not in out
 
 
@@ -121,7 +122,9 @@ def test_flags_make_the_job_that_a_file_would(tmp_path: Path, capsys: pytest.Cap
     assert job.train.quantization is not None
     assert job.train.quantization.format == "nf4"
     run(["estimate", str(saved), "--json"])
-    assert json_lines(capsys) == from_flags
+    answered = json_lines(capsys)
+    for key in ("figures", "ranks", "verdict"):
+        assert [line[key] for line in answered] == [line[key] for line in from_flags]
 
 
 @pytest.mark.parametrize(
@@ -265,7 +268,7 @@ def test_faults_of_the_program_are_one_message_too(jobs: dict[str, str], monkeyp
     def broken(job: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(everybyte.estimator, "estimate", broken)
+    monkeypatch.setattr(everybyte.estimator, "accounted", broken)
     assert run(["estimate", jobs["small"]]) == 2
     err = capsys.readouterr().err
     assert "ZeroDivisionError: oops" in err

@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from os.path import dirname, join
 from typing import Any, NamedTuple
 
 import msgspec
+
+Ends = tuple[float, float]
+"""The ends of an interval, the lower first."""
 
 
 class Spread(NamedTuple):
@@ -42,10 +46,44 @@ def spread(figure: str, section: str, engine: str, several: bool = False) -> Spr
     return None
 
 
-def interval(predicted: float, figure: str, section: str, engine: str, several: bool = False) -> tuple[float, float] | None:
-    """The values between which the measured one is expected 9 times of 10: whole ones (bytes, tokens) but of figures that have a fraction (kv.concurrency)."""
-    found = spread(figure, section, engine, several)
-    if found is None:
-        return None
-    ends = predicted * found.low, predicted * found.high
-    return (round(ends[0], 4), round(ends[1], 4)) if isinstance(predicted, float) else (int(ends[0]), int(ends[1]))
+def _ends(predicted: float, found: Spread) -> Ends:
+    """The values between which the measured one is expected 9 times of 10: whole ones (bytes, tokens) but of figures that have a fraction (kv.concurrency).
+    The lower end comes first, also of a figure below zero."""
+    low, high = sorted((predicted * found.low, predicted * found.high))
+    return (round(low, 4), round(high, 4)) if isinstance(predicted, float) else (int(low), int(high))
+
+
+PARTS: tuple[tuple[str, str], ...] = (
+    ("static.allocated", "peak.allocated"), ("peak.allocated", "peak.reserved"), ("weights", "peak.device"), ("kv.pool", "peak.device"),
+    ("peak.allocated", "peak.device"), ("peak.reserved", "peak.device"),
+)  # fmt: skip
+"""(part, whole), the inner ones first: a run never measures more of the first than of the second."""
+
+
+def intervals(figures: Mapping[str, float], section: str, engine: str, several: bool = False) -> dict[str, Ends]:
+    """The interval of each figure for which measured runs tell one. No two contradict one another: see PARTS and `_of_pages`."""
+    spreads = {name: found for name in figures if (found := spread(name, section, engine, several)) is not None}
+    ends = {name: _ends(figures[name], found) for name, found in spreads.items()}
+    return _nested(ends | _of_pages(figures, ends), figures, spreads)
+
+
+def _of_pages(figures: Mapping[str, float], ends: Mapping[str, Ends]) -> dict[str, Ends]:
+    """Tokens of a cache whose pages hold nothing else: so many pages, so many tokens."""
+    size = int(figures.get("kv.block_size", 0))
+    if "kv.blocks" not in ends or "kv.tokens" not in figures or figures["kv.tokens"] != figures["kv.blocks"] * size:
+        return {}
+    low, high = ends["kv.blocks"]
+    return {"kv.tokens": (int(low) * size, int(high) * size)}
+
+
+def _nested(ends: dict[str, Ends], figures: Mapping[str, float], spreads: Mapping[str, Spread]) -> dict[str, Ends]:
+    """The intervals in an order that PARTS leave possible: a whole begins and ends no lower than its part. Of two that contradict one another, the one
+    gives way that fewer runs tell; a whole that ends too low is raised, a part that ends too high is cut."""
+    pairs = [(part, whole) for part, whole in PARTS if part in ends and whole in ends and figures[part] <= figures[whole]]
+    for part, whole in pairs:
+        low, high = ends[whole]
+        is_known_better = part in spreads and whole in spreads and spreads[part].runs >= spreads[whole].runs
+        ends[whole] = low, max(high, ends[part][1] if is_known_better else ends[part][0])
+    for part, whole in reversed(pairs):
+        ends[part] = min(ends[part][0], ends[whole][0]), min(ends[part][1], ends[whole][1])
+    return ends

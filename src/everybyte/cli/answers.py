@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -14,6 +14,7 @@ from everybyte.cli.progress import Progress
 if TYPE_CHECKING:
     from everybyte.job import Job, RawJob
     from everybyte.ledger.answer import Answer
+    from everybyte.plan.start import Started, Taken
 
 
 class Options(NamedTuple):
@@ -24,14 +25,18 @@ class Options(NamedTuple):
     unit: str
     given_file: str | None
     chart: str | None
+    apply: int | None = None
     picture: str | None = None
 
 
 class Source(NamedTuple):
-    """A job that is still to be loaded and checked, and what to call it if it cannot even be loaded."""
+    """A job that is still to be loaded and checked, and what to call it if it cannot even be loaded. `start` fills in what flags leave open."""
 
     name: str
     load: Callable[[], RawJob]
+    start: Callable[[Job], Started] | None = None
+    save: Callable[[Job], None] | None = None
+    """Where the job that is answered is written to."""
 
 
 def answer_all(sources: Sequence[Source], options: Options) -> int:
@@ -76,20 +81,54 @@ def _answer_one(source: Source, given: dict[str, Any], options: Options, progres
         raw = source.load()
         name = raw.name or name
         job = with_given(raw.job(), given)
-        from everybyte.estimator import estimate
-
-        answer = estimate(job)
+        job, answer = _answered(job, source, options.apply)
+        if source.save is not None:
+            source.save(job)
         with progress.away():
             _show(answer, job, options, several=several)
     except BadInput as error:
-        return _show_error(source, name, error, options, progress, several=several)
+        fault = error
     except EverybyteError as error:
-        return _show_error(source, name, BadInput("", str(error)), options, progress, several=several)
+        fault = BadInput("", str(error))
     except (BrokenPipeError, KeyboardInterrupt):
         raise
-    except Exception as fault:  # noqa: BLE001  # one job must not take the others down with it
-        return _show_error(source, name, BadInput("", unexpected(fault)), options, progress, several=several)
-    return DOES_NOT_FIT if answer.fits is False else FITS
+    except Exception as error:  # noqa: BLE001  # one job must not take the others down with it
+        fault = BadInput("", unexpected(error))
+    else:
+        return exit_code(answer)
+    return _show_error(source, name, fault, options, progress, several=several)
+
+
+def exit_code(answer: Answer) -> int:
+    """0 for what fits or is close, which the headline says; 1 for what does not fit."""
+    return DOES_NOT_FIT if answer.verdict == "does not fit" else FITS
+
+
+def _answered(job: Job, source: Source, number: int | None) -> tuple[Job, Answer]:
+    """The job as it is answered, and its answer; with a number, both with that line of advice applied."""
+    from everybyte.plan.answer import answered
+
+    full, remake = job, None
+    taken: Taken = {}
+    if source.start is not None:
+        full, taken = source.start(job)
+        remake = _again(job, source.start)
+    answer = answered(full, taken, remake)
+    if number is None:
+        return full, answer
+    from everybyte.plan.advice.apply import apply, chosen
+
+    row = chosen(answer.advice, number, "--apply")
+    click.echo(f"applied: {row['flags']} ({row['price']})", err=True)
+    full = apply(full, row["change"])
+    return full, answered(full, {path: origin for path, origin in taken.items() if path not in row["change"]}, remake)
+
+
+def _again(job: Job, start: Callable[[Job], Started]) -> Callable[[Mapping[str, Any]], Job]:
+    """Makes a job anew with settings changed: what flags left open is filled in again."""
+    from everybyte.plan.start.taken import with_settings
+
+    return lambda settings: start(with_settings(job, settings)).job
 
 
 def _show_error(source: Source, name: str, error: BadInput, options: Options, progress: Progress, *, several: bool) -> int:

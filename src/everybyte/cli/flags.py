@@ -1,4 +1,4 @@
-"""Flags of `train` and `serve`. One table maps each flag to a key path of the job; type and help words follow from the job's form, so they cannot drift."""
+"""Options of `train` and `serve` from the table of flags (`job.flags`), and the job that a command line stands for."""
 
 from __future__ import annotations
 
@@ -12,107 +12,10 @@ from msgspec import inspect
 from everybyte.basics.errors import BadInput
 from everybyte.cli.options import Command
 from everybyte.job import Job, RawJob
-
-
-class Flag(NamedTuple):
-    """A flag and the key that it sets. `implies` sets further keys, unless other flags do; with them the value may be left out."""
-
-    name: str
-    path: str
-    help: str = ""
-    implies: tuple[tuple[str, str], ...] = ()
-
+from everybyte.job.flags import Flag
 
 UNSAID = -1
 """Value of a flag that was given without one: only what it implies is set."""
-
-
-HARDWARE = (
-    Flag("--name", "name", "Name of the job in answers."),
-    Flag("--gpu", "hardware.gpu", "Catalogue name or alias (`everybyte gpus`)."),
-    Flag("--gpus", "hardware.gpus", "All GPUs of the job."),
-    Flag("--gpus-per-node", "hardware.gpus_per_node"),
-    Flag("--host-memory-gib", "hardware.host_memory_gib", "Host memory per node."),
-    Flag("--alloc-conf", "env.alloc_conf", "PYTORCH_CUDA_ALLOC_CONF."),
-)
-
-TRAIN = (
-    *HARDWARE,
-    Flag("--framework", "train.framework", "Whose code runs the step."),
-    Flag("--framework-version", "train.version"),
-    Flag("--micro-batch", "train.micro_batch", "Sequences per GPU and micro-batch."),
-    Flag("--seq-len", "train.seq_len", "Tokens a sequence."),
-    Flag("--tokens", "train.tokens", "Tokens per micro-batch, when packed."),
-    Flag("--grad-accum", "train.grad_accum", "Micro-batches a step."),
-    Flag("--precision", "train.precision"),
-    Flag("--weights-dtype", "train.dtypes.weights"),
-    Flag("--optimizer", "train.optimizer.name", "For example adamw, adamw-8bit, adafactor, sgd."),
-    Flag("--optimizer-impl", "train.optimizer.impl"),
-    Flag("--optimizer-dtype", "train.optimizer.state_dtype", "Format of the optimizer's states."),
-    Flag("--optimizer-in-backward", "train.optimizer.in_backward"),
-    Flag("--paged", "train.optimizer.paged", "Optimizer states may move to the host."),
-    Flag("--lora", "train.adapter.rank", "LoRA, of this rank.", (("train.adapter.kind", "lora"),)),
-    Flag("--qlora", "train.adapter.rank", "LoRA, of this rank, over NF4 weights.", (("train.adapter.kind", "lora"), ("train.quantization.format", "nf4"))),
-    Flag("--dora", "train.adapter.rank", "DoRA, of this rank.", (("train.adapter.kind", "dora"),)),
-    Flag("--adapter", "train.adapter.kind"),
-    Flag("--lora-alpha", "train.adapter.alpha"),
-    Flag("--targets", "train.adapter.targets", "Module names with commas between, or all-linear."),
-    Flag("--adapter-dtype", "train.adapter.dtype"),
-    Flag("--quantization", "train.quantization.format", "Of the frozen base weights."),
-    Flag("--double-quantization", "train.quantization.double"),
-    Flag("--freeze", "train.freeze", "Module patterns with commas between."),
-    Flag("--recompute", "train.recompute.policy", "Activation checkpointing."),
-    Flag("--recompute-every", "train.recompute.every", "Recompute each n-th layer."),
-    Flag("--offload-optimizer", "train.offload.optimizer"),
-    Flag("--offload-params", "train.offload.params"),
-    Flag("--offload-activations", "train.offload.activations"),
-    Flag("--attention", "train.attention"),
-    Flag("--loss", "train.loss.kind"),
-    Flag("--loss-chunks", "train.loss.chunks"),
-    Flag("--kernels", "train.kernels", "Fused kernels with commas between."),
-    Flag("--compile", "train.compile", "torch.compile."),
-    Flag("--sharding", "train.sharding"),
-    Flag("--tp", "train.mesh.tp", "Tensor parallel ranks."),
-    Flag("--sp", "train.mesh.sp", "Sequence parallel, beside --tp."),
-    Flag("--cp", "train.mesh.cp", "Context parallel ranks."),
-    Flag("--pp", "train.mesh.pp", "Pipeline stages."),
-    Flag("--ep", "train.mesh.ep", "Expert parallel ranks."),
-    Flag("--dp-shard", "train.mesh.dp_shard"),
-    Flag("--dp-replicate", "train.mesh.dp_replicate"),
-    Flag("--schedule", "train.pipeline.schedule"),
-    Flag("--microbatches", "train.pipeline.microbatches"),
-    Flag("--dropout", "train.dropout"),
-    Flag("--grad-clip", "train.grad_clip"),
-)
-
-SERVE = (
-    *HARDWARE,
-    Flag("--engine", "serve.engine", "Whose memory rules apply."),
-    Flag("--engine-version", "serve.version"),
-    Flag("--weights", "serve.weights.format", "For example bf16, fp8, awq, q4_k_m."),
-    Flag("--weights-bits", "serve.weights.bits", "Bits a weight in the mean (exl3, mlx)."),
-    Flag("--group-size", "serve.weights.group_size", "Weights that share a scale."),
-    Flag("--kv-dtype", "serve.kv_dtype", "For example auto, fp8, q8_0."),
-    Flag("--context", "serve.context", "Tokens per sequence."),
-    Flag("--sequences", "serve.sequences", "How many at once."),
-    Flag("--batched-tokens", "serve.batched_tokens"),
-    Flag("--ubatch", "serve.ubatch"),
-    Flag("--memory-fraction", "serve.memory_fraction", "gpu_memory_utilization, mem_fraction_static ..."),
-    Flag("--tp", "serve.mesh.tp", "Tensor parallel ranks."),
-    Flag("--pp", "serve.mesh.pp", "Pipeline stages."),
-    Flag("--dp", "serve.mesh.dp", "Data parallel replicas."),
-    Flag("--ep", "serve.mesh.ep", "Expert parallel ranks."),
-    Flag("--cuda-graphs", "serve.cuda_graphs"),
-    Flag("--attention", "serve.attention"),
-    Flag("--block-size", "serve.block_size"),
-    Flag("--gpu-layers", "serve.gpu_layers"),
-    Flag("--parallel-slots", "serve.parallel_slots"),
-    Flag("--swa-full", "serve.swa_full"),
-    Flag("--draft", "serve.draft.method", "Speculative decoding: mtp, eagle3 ..."),
-    Flag("--draft-tokens", "serve.draft.tokens", "Guessed at once."),
-    Flag("--lora", "serve.lora.rank", "Adapters are served; their largest rank."),
-    Flag("--lora-count", "serve.lora.count", "Adapters held at once."),
-)
 
 
 class Kind(NamedTuple):
@@ -143,7 +46,9 @@ def kind_of(path: str) -> Kind:
 def _form_of(path: str) -> tuple[inspect.Type, ...]:
     members: tuple[inspect.Type, ...] = (inspect.type_info(Job),)
     for name in path.split("."):
-        struct = next(member for member in members if isinstance(member, inspect.StructType))
+        struct = next((member for member in members if isinstance(member, inspect.StructType)), None)
+        if struct is None:
+            return (inspect.StrType(),)  # a setting in `extra`, which the framework reads
         form = next(field.type for field in struct.fields if field.encode_name == name)
         members = form.types if isinstance(form, inspect.UnionType) else (form,)
     return members

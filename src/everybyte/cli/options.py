@@ -36,7 +36,8 @@ def answer_options(command: Command) -> Command:
     chart = click.option("--chart", metavar="FILE", help="Also write a picture (.svg, .png) or the full report (.html, opens offline).")
     one = "Picture that --chart draws: card, phases, ranks, places, or knob:KEY such as knob:micro_batch.  [default: card and phases]"
     picture = click.option("--picture", metavar="NAME", help=one)
-    return as_json(explain(unit(given(chart(picture(command))))))
+    apply = click.option("--apply", type=click.IntRange(min=1), metavar="N", help="Answer the job with the N-th line of advice applied.")
+    return as_json(explain(apply(unit(given(chart(picture(command)))))))
 
 
 def save(command: Command) -> Command:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from everybyte.cli.flags import TRAIN, job_flags
+from everybyte.cli.flags import job_flags
 from everybyte.cli.from_flags import answer_flags
 from everybyte.cli.options import answer_options, save
+from everybyte.job.flags import TRAIN
 
 
 @click.command(no_args_is_help=True)

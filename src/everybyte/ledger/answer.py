@@ -10,6 +10,7 @@ from everybyte.basics.origin import Setting
 from everybyte.ledger.display import Displayed
 from everybyte.ledger.entry import Entry, Phase
 from everybyte.ledger.ledger import Ledger, PhaseTotal
+from everybyte.ledger.verdict import Verdict, share_that_fits, verdict_of
 
 SCHEMA = 1
 
@@ -88,9 +89,39 @@ class Answer(Displayed, msgspec.Struct, frozen=True, kw_only=True):
     """What would make it fit."""
     refusals: tuple[str, ...] = ()
     """Why a serving engine does not start or serve this; they stand first among the warnings too."""
+    caveats: tuple[str, ...] = ()
+    """What a reader must know beside the verdict: parts that are not counted, layers that run on the CPU."""
 
     @property
     def worst(self) -> RankAnswer:
         """The rank kind that needs most; the top-level figures are its."""
         key = next((k for k in ("peak.device", "peak.reserved", "peak.allocated") if k in self.figures), None)
         return max(self.ranks, key=lambda r: r.figures.get(key, 0)) if key else self.ranks[0]
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """`fits`, `close` where the 90 % interval of what is needed crosses the capacity, or `does not fit`; None without hardware."""
+        return None if self.fits is None or self.hardware is None else verdict_of(fits=self.fits, ends=self.needed_range, capacity=self.hardware.capacity)
+
+    @property
+    def chance(self) -> float | None:
+        """Share of runs of this kind that would fit, from 0 to 1, by the range; None without hardware."""
+        if self.fits is None or self.hardware is None or self.headroom is None:
+            return None
+        if self.is_refused:
+            return 0.0
+        return share_that_fits(self.hardware.capacity - self.headroom, self.needed_range, self.hardware.capacity)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it does not run although the device has room: an engine refuses to start, or host memory is short."""
+        return self.fits is False and (bool(self.refusals) or (self.headroom or 0) >= 0)
+
+    @property
+    def needed_range(self) -> tuple[float, float] | None:
+        """The interval of what the verdict rests on, the point figure inside it; None where the verdict is certain, or where no measured run tells."""
+        ends = self.range.get("peak.device")
+        if ends is None or self.is_refused or self.hardware is None or self.headroom is None:
+            return None
+        needed = self.hardware.capacity - self.headroom
+        return min(ends[0], needed), max(ends[1], needed)

@@ -36,6 +36,8 @@ def answer_object(answer: Answer) -> dict[str, Any]:
         "model": answer.model,
         "hardware": answer.hardware,
         "fits": answer.fits,
+        "verdict": answer.verdict,
+        "chance": answer.chance,
         "headroom": answer.headroom,
         "figures": answer.figures,
         "range": answer.range,
@@ -43,6 +45,7 @@ def answer_object(answer: Answer) -> dict[str, Any]:
         "host": answer.host,
         "assumptions": answer.assumptions,
         "warnings": answer.warnings,
+        "caveats": answer.caveats,
         "advice": answer.advice,
     }
 

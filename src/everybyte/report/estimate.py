@@ -12,11 +12,13 @@ from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.report.bar import bar
 from everybyte.report.columns import Cell, columns, wrap
 from everybyte.report.phase_bars import phase_bars
-from everybyte.report.sums import Group, by_category, needed, places
+from everybyte.report.sums import Group, by_category, judged, needed, places
 from everybyte.report.words import CATEGORY_STYLE, COUNTS, TORCH_FIGURES, amount, count, figure_meaning, short_size, spoken
 
 AXES = ("tp", "cp", "ulysses", "pp", "ep", "etp", "dp_replicate", "dp_shard")
 MOST_PLACES = 3
+MOST_ADVICE = 3
+VERDICT_STYLE = {"fits": "bold green", "close": "bold yellow", "does not fit": "bold red"}
 MOST_LINES = 6
 """Assumptions, warnings and ranks beyond these are counted, not listed, so that the screen stays one screen."""
 
@@ -32,7 +34,8 @@ def show_answer(console: Console, answer: Answer, unit: str = "GiB") -> None:
 def screen(console: Console, answer: Answer, unit: str = "GiB") -> Iterator[Text]:
     """The parts of the screen, from the verdict down to what it rests on."""
     width = console.width
-    yield Text("\n").join([wrap(verdict(answer, unit), width), bar(console, answer, unit)])
+    caveats = [wrap(Text(caveat, style="bold yellow"), width) for caveat in answer.caveats]
+    yield Text("\n").join([wrap(verdict(answer, unit), width), *caveats, bar(console, answer, unit)])
     yield heading(answer, width)
     if served := capacity_line(answer):
         yield wrap(served, width)
@@ -44,6 +47,8 @@ def screen(console: Console, answer: Answer, unit: str = "GiB") -> Iterator[Text
         yield notes("Warnings", answer.warnings, "bold yellow", width)
     if answer.assumptions:
         yield notes("Assumed", answer.assumptions, "bold", width)
+    if answer.advice:
+        yield advice(answer, unit, width)
 
 
 def heading(answer: Answer, width: int) -> Text:
@@ -114,14 +119,22 @@ def verdict(answer: Answer, unit: str) -> Text:
         text = Text(f"needs {short_size(bytes_needed, unit)}", style="bold")
         text.append(f" ({figure}). Name a GPU for a verdict: hardware.gpu in the job, --gpu on the command line.", style="")
         return text
-    capacity, headroom = answer.hardware.capacity, answer.headroom or 0
-    short = f"does not fit by {short_size(-headroom, unit)}" if headroom < 0 else f"does not start, although {short_size(headroom, unit)} are left"
-    outcome = f"fits, {short_size(headroom, unit)} left" if answer.fits else short
-    text = Text(f"needs {short_size(bytes_needed, unit)} of {amount(capacity, unit, 1)}: ", style="bold")
-    text.append(outcome, style="bold green" if answer.fits else "bold red")
+    text = Text(f"needs {short_size(bytes_needed, unit)} of {amount(answer.hardware.capacity, unit, 1)}: ", style="bold")
+    text.append(judged(answer, unit=unit), style=VERDICT_STYLE[answer.verdict or "fits"])
     each = "" if sum(rank.gpus for rank in answer.ranks) <= 1 else "each "
-    text.append(f"  ({each}{answer.hardware.gpu})", style="")
-    return text
+    return text.append(f"  ({each}{answer.hardware.gpu})", style="")
+
+
+def advice(answer: Answer, unit: str, width: int) -> Text:
+    """The best lines of advice, each with the flags that apply it, what is needed then, and its price."""
+    lines = [Text("What would make it fit", style="bold")]
+    for i, row in enumerate(answer.advice[:MOST_ADVICE]):
+        line = Text.assemble(f" {i + 1}. ", (row["flags"], "bold"))
+        then = row["verdict"] if row["fits"] else "still does not fit"
+        line.append(f"  {short_size(row['peak.device'], unit)}, {then}; {row['price']}")
+        lines.append(wrap(line, width, indent=4))
+    lines.append(wrap(Text(" --apply N answers the job with line N applied", style="dim"), width, indent=1))
+    return Text("\n").join(lines)
 
 
 def capacity_line(answer: Answer) -> Text | None:

@@ -52,13 +52,28 @@ def outcome(answer: Answer, rank: RankAnswer | None = None, unit: str = "GiB") -
     if answer.hardware is None:
         return f"needs {short_size(bytes_needed, unit)}"
     capacity = answer.hardware.capacity
-    text = f"needs {short_size(bytes_needed, unit)} of {amount(capacity, unit, 1)} {unit}"
-    left = capacity - bytes_needed
+    return f"needs {short_size(bytes_needed, unit)} of {amount(capacity, unit, 1)} {unit}: {judged(answer, rank, unit)}"
+
+
+def judged(answer: Answer, rank: RankAnswer | None = None, unit: str = "GiB") -> str:
+    """`fits, 2.2 GiB left`, `close: ...`, `does not fit by 3.1 GiB`, `does not start: ...`."""
+    capacity = answer.hardware.capacity if answer.hardware else 0
+    left = capacity - (needed(answer)[1] if rank is None else rank_needs(answer, rank))
+    whole = rank is None or rank is answer.worst
+    if whole and answer.verdict == "close":
+        room = f"{short_size(left, unit)} left" if left >= 0 else f"{short_size(-left, unit)} too much"
+        return f"close, {room}; about {100 * (answer.chance or 0):.0f} % of such runs fit"
     if left < 0:
-        return f"{text}: does not fit by {short_size(-left, unit)}"
-    if not answer.fits and (rank is None or rank is answer.worst):
-        return f"{text}: does not start, although {short_size(left, unit)} are left"
-    return f"{text}: fits, {short_size(left, unit)} left"
+        return f"does not fit by {short_size(-left, unit)}"
+    if answer.fits or not whole:
+        return f"fits, {short_size(left, unit)} left"
+    return f"does not start: {why_refused(answer)}"
+
+
+def why_refused(answer: Answer) -> str:
+    """The reason in a line: the engine's, or what is short beside the device."""
+    reason = answer.refusals[0] if answer.refusals else next(iter(answer.warnings), "see the warnings")
+    return reason.partition("refuses to start: ")[2] or reason
 
 
 def place(entry: Entry) -> str:

@@ -9,6 +9,7 @@ import msgspec
 from everybyte.job.described import Described
 from everybyte.ledger.answer import HardwareFacts, ModelFacts, RankAnswer
 from everybyte.ledger.entry import Basis, Category, Phase
+from everybyte.ledger.verdict import Verdict as Word
 from everybyte.measure.accuracy import Comparison, Summary
 from everybyte.plan.fit import Stop
 
@@ -138,6 +139,8 @@ class JobAnswer(Head, frozen=True, kw_only=True):
     model: ModelFacts
     hardware: HardwareFacts | None
     fits: bool | None
+    verdict: Word | None
+    chance: float | None
     headroom: int | None
     figures: Figures
     range: dict[str, tuple[float, float]]
@@ -145,6 +148,7 @@ class JobAnswer(Head, frozen=True, kw_only=True):
     host: dict[str, int]
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
+    caveats: tuple[str, ...]
     advice: tuple[dict[str, Any], ...]
 
 
@@ -227,6 +231,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     model: ModelFacts
     hardware: HardwareFacts | None
     fits: bool | None
+    verdict: Word | None
+    chance: float | None
     headroom: int | None
     figures: Figures
     range: dict[str, tuple[float, float]]

@@ -21,7 +21,7 @@ from everybyte.web.replies import HTML, Reply
 
 def estimate(body: bytes) -> bytes:
     """What `everybyte estimate --json` prints for the job."""
-    return _line(as_json.answer_object(_answer(read_job(mapping(body)))))
+    return _line(as_json.answer_object(_answer(read_job(mapping(body)), advise=True)))
 
 
 def explain(body: bytes) -> bytes:
@@ -135,10 +135,10 @@ TASKS: dict[str, Callable[[bytes], bytes | Reply]] = {
 }  # fmt: skip
 
 
-def _answer(job: Job) -> Answer:
-    from everybyte.estimator import estimate as answer
+def _answer(job: Job, *, advise: bool = False) -> Answer:
+    from everybyte.plan.answer import answered
 
-    return answer(job)
+    return answered(job, advise=advise)
 
 
 def _against(raw: dict[str, Any]) -> Answer:
@@ -150,7 +150,7 @@ def _against(raw: dict[str, Any]) -> Answer:
 
 
 def _verdict(answer: Answer) -> dict[str, Any]:
-    kept = ("name", "model", "hardware", "fits", "headroom", "figures", "range", "warnings")
+    kept = ("name", "model", "hardware", "fits", "verdict", "chance", "headroom", "figures", "range", "warnings")
     return {key: getattr(answer, key) for key in kept}
 
 
