@@ -23,6 +23,13 @@ class Spread(NamedTuple):
     high: float
     runs: int
     groups: int
+    is_of_engine: bool = False
+    """Learnt from runs of the job's own engine, not of all."""
+
+    @property
+    def weight(self) -> tuple[bool, int]:
+        """Of two that contradict one another, the greater is believed."""
+        return self.is_of_engine, self.runs
 
 
 def kinds(section: str, engine: str, several: bool) -> tuple[str, ...]:
@@ -42,7 +49,7 @@ def spread(figure: str, section: str, engine: str, several: bool = False) -> Spr
     rows = _table().get(figure, {})
     for kind in kinds(section, engine, several):
         if kind in rows:
-            return Spread(**rows[kind])
+            return Spread(**rows[kind], is_of_engine="/" in kind)
     return None
 
 
@@ -78,12 +85,12 @@ def _of_pages(figures: Mapping[str, float], ends: Mapping[str, Ends]) -> dict[st
 
 def _nested(ends: dict[str, Ends], figures: Mapping[str, float], spreads: Mapping[str, Spread]) -> dict[str, Ends]:
     """The intervals in an order that PARTS leave possible: a whole begins and ends no lower than its part. Of two that contradict one another, the one
-    gives way that fewer runs tell; a whole that ends too low is raised, a part that ends too high is cut."""
+    gives way that is less known (`Spread.weight`): a whole that ends too low is raised, a part that ends too high is cut."""
     pairs = [(part, whole) for part, whole in PARTS if part in ends and whole in ends and figures[part] <= figures[whole]]
     for part, whole in pairs:
         low, high = ends[whole]
-        is_known_better = part in spreads and whole in spreads and spreads[part].runs >= spreads[whole].runs
-        ends[whole] = low, max(high, ends[part][1] if is_known_better else ends[part][0])
+        is_believed = part in spreads and whole in spreads and spreads[part].weight >= spreads[whole].weight
+        ends[whole] = low, max(high, ends[part][1] if is_believed else ends[part][0])
     for part, whole in reversed(pairs):
         ends[part] = min(ends[part][0], ends[whole][0]), min(ends[part][1], ends[whole][1])
     return ends

@@ -9,8 +9,8 @@ from everybyte.basics.errors import BadInput
 from everybyte.basics.origin import inferred
 from everybyte.basics.units import GiB
 from everybyte.catalog.ranges import spread
-from everybyte.estimator import NODE, device_of, estimate, headline
 from everybyte.engines.registry import folder_of, runs_on_several
+from everybyte.estimator import NODE, device_of, estimate, headline
 from everybyte.job import Job, job_to_dict
 from everybyte.plan.start.points import shardings_of
 from everybyte.plan.start.taken import Taken, get, states, with_settings
