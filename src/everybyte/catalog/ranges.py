@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from os.path import dirname, join
 from typing import Any, NamedTuple
@@ -83,14 +83,24 @@ def _of_pages(figures: Mapping[str, float], ends: Mapping[str, Ends]) -> dict[st
     return {"kv.tokens": (int(low) * size, int(high) * size)}
 
 
+ROUNDS = 3
+"""Settling one pair can unsettle another; what is left after so many rounds is cut."""
+
+
 def _nested(ends: dict[str, Ends], figures: Mapping[str, float], spreads: Mapping[str, Spread]) -> dict[str, Ends]:
     """The intervals in an order that PARTS leave possible: a whole begins and ends no lower than its part. Of two that contradict one another, the one
-    gives way that is less known (`Spread.weight`): a whole that ends too low is raised, a part that ends too high is cut."""
+    gives way that is less known (`Spread.weight`): the whole is raised to its part, or the part cut to its whole."""
     pairs = [(part, whole) for part, whole in PARTS if part in ends and whole in ends and figures[part] <= figures[whole]]
-    for part, whole in pairs:
-        low, high = ends[whole]
-        is_believed = part in spreads and whole in spreads and spreads[part].weight >= spreads[whole].weight
-        ends[whole] = low, max(high, ends[part][1] if is_believed else ends[part][0])
+    for _ in range(ROUNDS):
+        for part, whole in pairs:
+            if part in spreads and whole in spreads and spreads[part].weight >= spreads[whole].weight:
+                ends[whole] = _each(max, ends[part], ends[whole])
+            else:
+                ends[part] = _each(min, ends[part], ends[whole])
     for part, whole in reversed(pairs):
-        ends[part] = min(ends[part][0], ends[whole][0]), min(ends[part][1], ends[whole][1])
+        ends[part] = _each(min, ends[part], ends[whole])
     return ends
+
+
+def _each(choose: Callable[[float, float], float], one: Ends, other: Ends) -> Ends:
+    return choose(one[0], other[0]), choose(one[1], other[1])

@@ -1,4 +1,4 @@
-"""What a reader must know beside the verdict: parts that are not counted, layers that run on the CPU, a context beyond the model's positions."""
+"""What a reader must know beside the verdict: parts that are not counted, layers that run on the CPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARTS_OF_PIPELINE = {"AutoencoderKL": "the denoiser and the text encoders"}
 def caveats(job: Job, answer: Answer) -> tuple[str, ...]:
     """One sentence each, with the way out."""
     network = network_of(model_of(job), "model")
-    return (*_missing_parts(job, network), *_on_the_cpu(answer), *_beyond_positions(answer, network))
+    return (*_missing_parts(job, network), *_on_the_cpu(answer))
 
 
 def _missing_parts(job: Job, network: Network) -> Iterator[str]:
@@ -34,9 +34,3 @@ def _on_the_cpu(answer: Answer) -> Iterator[str]:
     on_gpu, layers = get(answer.job, "serve.gpu_layers"), answer.model.layers
     if isinstance(on_gpu, int) and 0 <= on_gpu < layers:
         yield f"partial offload: {on_gpu} of {layers} layers are on the GPU, the others run on the CPU, which is much slower"
-
-
-def _beyond_positions(answer: Answer, network: Network) -> Iterator[str]:
-    context = get(answer.job, "serve.context")
-    if isinstance(context, int) and 0 < network.max_positions < context:
-        yield f"context {context:,} is beyond the model's {network.max_positions:,} positions: RoPE scaling is needed, or --context {network.max_positions}"
