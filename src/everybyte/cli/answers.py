@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import click
-
 from everybyte.basics.errors import BadInput, EverybyteError
-from everybyte.cli.app import BAD_INPUT, DOES_NOT_FIT, FITS, refuse, unexpected
+from everybyte.cli.ending import BAD_INPUT, DOES_NOT_FIT, FITS, refuse, say, unexpected
 from everybyte.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -21,10 +19,10 @@ class Options(NamedTuple):
     """The options of `options.answer_options`."""
 
     as_json: bool
-    explain: bool
-    unit: str
-    given_file: str | None
-    chart: str | None
+    explain: bool = False
+    unit: str = "GiB"
+    given_file: str | None = None
+    chart: str | None = None
     apply: int | None = None
     picture: str | None = None
 
@@ -37,6 +35,13 @@ class Source(NamedTuple):
     start: Callable[[Job], Started] | None = None
     save: Callable[[Job], None] | None = None
     """Where the job that is answered is written to."""
+
+
+def answer_files(jobs: Sequence[str], options: Options) -> int:
+    """Answers the jobs of files, as `answer_all` does."""
+    from everybyte.job import load
+
+    return answer_all([Source(job, lambda job=job: load(job)) for job in jobs], options)  # type: ignore[misc]  # the default binds the loop's value
 
 
 def answer_all(sources: Sequence[Source], options: Options) -> int:
@@ -119,7 +124,7 @@ def _answered(job: Job, source: Source, number: int | None) -> tuple[Job, Answer
     from everybyte.plan.advice.apply import apply, chosen
 
     row = chosen(answer.advice, number, "--apply")
-    click.echo(f"applied: {row['flags']} ({row['price']})", err=True)
+    say(f"applied: {row['flags']} ({row['price']})", to_stderr=True)
     full = apply(full, row["change"])
     return full, answered(full, {path: origin for path, origin in taken.items() if path not in row["change"]}, remake)
 
@@ -141,7 +146,7 @@ def _print_error(source: Source, name: str, error: BadInput, options: Options, *
     if options.as_json:
         from everybyte.report.as_json import error_object, line
 
-        click.echo(line(error_object(name, error)))
+        say(line(error_object(name, error)))
         return BAD_INPUT
     return refuse(f"{source.name}: {error}" if several and not str(error).startswith(source.name) else str(error))
 
@@ -151,10 +156,10 @@ def _show(answer: Answer, job: Job, options: Options, *, several: bool) -> None:
         from everybyte.report.charts.write import write_chart
 
         write_chart(answer, job, options.chart, options.picture)
-        click.echo(f"wrote {options.chart}", err=True)
+        say(f"wrote {options.chart}", to_stderr=True)
     print_answer(answer, as_json=options.as_json, explain=options.explain, unit=options.unit)
     if several and not options.as_json:
-        click.echo()
+        say()
 
 
 def print_answer(answer: Answer, *, as_json: bool, explain: bool, unit: str) -> None:
@@ -162,7 +167,7 @@ def print_answer(answer: Answer, *, as_json: bool, explain: bool, unit: str) -> 
     if as_json:
         from everybyte.report.as_json import answer_object, line
 
-        click.echo(line(answer_object(answer)))
+        say(line(answer_object(answer)))
         return
     from everybyte.report.console import open_console
     from everybyte.report.estimate import show_answer

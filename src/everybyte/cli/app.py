@@ -1,23 +1,16 @@
-"""The command group, and the one place where errors become messages and exit codes."""
+"""The command group; `ending` makes messages and exit codes of errors."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 from keyword import iskeyword
 
 import click
 
-from everybyte.basics.errors import EverybyteError, did_you_mean
+from everybyte.basics.errors import did_you_mean
 from everybyte.basics.version import __version__
-
-FITS, DOES_NOT_FIT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
-"""Exit codes: yes; no, or a fault was found; input that cannot be answered; Ctrl-C."""
-
-DEBUG = "EVERYBYTE_DEBUG"
-"""Set to 1, an unexpected fault of the program shows its traceback."""
+from everybyte.cli.ending import BAD_INPUT, FITS, INTERRUPTED, ended, refuse
 
 COMMANDS: dict[str, str] = {
     "estimate": "GPU memory of jobs: verdict, breakdown, 90 % intervals.",
@@ -82,52 +75,17 @@ def group() -> None:
 
 def run(args: Sequence[str]) -> int:
     """Runs a command line; the exit code. Whatever goes wrong ends as one message on standard error."""
-    _print_any_character()
+    return ended(lambda: _run(args))
+
+
+def _run(args: Sequence[str]) -> int:
     try:
         code = group.main(list(args), prog_name="everybyte", standalone_mode=False)
-        sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as nothing_asked:
         click.echo(nothing_asked.format_message())
         return BAD_INPUT
     except click.ClickException as error:
         return refuse(error.format_message())
-    except EverybyteError as error:
-        return refuse(str(error))
-    except (KeyboardInterrupt, click.Abort):
+    except click.Abort:
         return INTERRUPTED
-    except BrokenPipeError:
-        _let_go_of_stdout()
-        return FITS
-    except Exception as fault:  # noqa: BLE001  # the last line of defence: a person never sees a traceback unasked
-        return refuse(unexpected(fault))
     return code if isinstance(code, int) else FITS
-
-
-def refuse(message: str) -> int:
-    """Prints an error; the exit code for it."""
-    click.echo(f"error: {message}", err=True)
-    return BAD_INPUT
-
-
-def unexpected(fault: Exception) -> str:
-    """What to say of an exception that nobody raised on purpose. Shows the traceback if the environment asks for it."""
-    import traceback
-
-    if os.environ.get(DEBUG) == "1":
-        traceback.print_exception(fault)
-    frame = traceback.extract_tb(fault.__traceback__)[-1]
-    place = f"{os.path.basename(frame.filename)}:{frame.lineno}"
-    return f"internal error: {type(fault).__name__}: {fault} ({place}). Please report it; {DEBUG}=1 shows the traceback"
-
-
-def _print_any_character() -> None:
-    """A terminal that lacks a character gets a question mark, not a failure."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="replace")
-
-
-def _let_go_of_stdout() -> None:
-    """The reader of a pipe went away: nothing is flushed into it at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everybyte.cli.app import FITS
+from everybyte.cli.ending import FITS
 from everybyte.cli.options import as_json, unit
 
 if TYPE_CHECKING:

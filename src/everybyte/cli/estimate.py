@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from everybyte.cli.answers import Options, Source, answer_all
+from everybyte.cli.answers import Options, answer_files
 from everybyte.cli.options import answer_options
-from everybyte.job import load
 
 
 @click.command(no_args_is_help=True)
@@ -25,5 +24,4 @@ def command(jobs: tuple[str, ...], **options: object) -> int:
 
     With --json, one line per JOB in the order given; a bad JOB becomes {"name", "error"} and the others are still answered.
     """  # noqa: D301  # \\b is click's mark for lines that stay as they are
-    sources = [Source(job, lambda job=job: load(job)) for job in jobs]  # type: ignore[misc]  # the default binds the loop's value
-    return answer_all(sources, Options(**options))  # type: ignore[arg-type]  # click hands over exactly the options' fields
+    return answer_files(jobs, Options(**options))  # type: ignore[arg-type]  # click hands over exactly the options' fields

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from everybyte.cli.app import DOES_NOT_FIT, FITS
+from everybyte.cli.ending import DOES_NOT_FIT, FITS
 from everybyte.cli.options import as_json, unit
 from everybyte.cli.progress import Progress
 from everybyte.job import Job, read_job

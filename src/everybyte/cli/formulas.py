@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from everybyte.basics.errors import BadInput
-from everybyte.cli.app import FITS
+from everybyte.cli.ending import FITS
 from everybyte.cli.options import as_json
 
 if TYPE_CHECKING:

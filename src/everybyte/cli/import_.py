@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from everybyte.basics.errors import BadInput
-from everybyte.cli.app import BAD_INPUT, FITS, refuse
+from everybyte.cli.ending import BAD_INPUT, FITS, refuse
 from everybyte.cli.options import as_json
 from everybyte.formats.finish import Imported, finish
 from everybyte.formats.read import read

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from everybyte.cli.app import FITS
+from everybyte.cli.ending import FITS
 from everybyte.cli.options import as_json
 from everybyte.cli.search import search
 

@@ -8,7 +8,7 @@ import click
 
 from everybyte.basics.errors import BadInput
 from everybyte.cli.answers import print_answer
-from everybyte.cli.app import DOES_NOT_FIT, FITS
+from everybyte.cli.ending import DOES_NOT_FIT, FITS
 from everybyte.cli.options import as_json, unit
 from everybyte.cli.progress import Progress
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everybyte.basics.errors import BadInput, EverybyteError
-from everybyte.cli.app import FITS, unexpected
+from everybyte.cli.ending import FITS, unexpected
 from everybyte.cli.options import as_json
 from everybyte.cli.progress import Progress
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from everybyte.basics.errors import MissingExtra
-from everybyte.cli.app import FITS
+from everybyte.cli.ending import FITS
 from everybyte.cli.options import as_json
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from everybyte.basics.errors import BadInput
+from everybyte.job import plain_yaml
 from everybyte.job.check import refuse_contradictions
 from everybyte.job.form import Job
 from everybyte.job.plain import refuse_unless_plain
@@ -78,6 +79,8 @@ def parse(text: str, source: str) -> RawJob:
     ending = splitext(source)[1].casefold()
     is_json = ending == ".json" or (ending not in (".yaml", ".yml", ".toml") and text.lstrip().startswith('{"'))
     is_yaml = not is_json and ending != ".toml"
+    if is_yaml and (plain := plain_yaml.load(text)) is not None:
+        return RawJob(plain, lambda path: _line_in_yaml(text, path, shown))
     if is_yaml:
         from everybyte.job import yaml_text as reader
     elif is_json:
