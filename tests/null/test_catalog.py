@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from everybyte.basics.units import GiB, MiB
 from everybyte.catalog import all_gpus, all_models, find_gpu, find_model, model_config
 from everybyte.catalog.gpus import _index as gpu_index
 from everybyte.catalog.gpus import _key as gpu_key
+from everybyte.catalog.models import _index as model_index
 from everybyte.catalog.names import DATA, fold, read_table
 from everybyte.catalog.search import matches
 
@@ -335,3 +337,12 @@ def test_a_search_puts_plain_names_and_small_numbers_first(words: str, names: li
     """Of models that match, those whose names are made of the words stand first, and 4B stands before 32B and 235B."""
     found = [row.name for row in matches(all_models(), words.split(), lambda row: (row.name,))]
     assert found[: len(names)] == names
+
+
+@pytest.mark.parametrize("spelling", [str, str.lower, str.upper])
+def test_a_name_as_it_is_written_needs_no_index(spelling: Callable[[str], str]) -> None:
+    """A name or an alias that is looked up by its row alone is what the index of all forms says."""
+    for name, *_ in (*read_table("models.csv")[1:], *read_table("model_aliases.csv")[1:]):
+        assert find_model(spelling(name)).name == model_index()[fold(name)]
+    for name, *_ in (*read_table("gpus.csv")[1:], *read_table("gpu_aliases.csv")[1:]):
+        assert find_gpu(spelling(name)).name == gpu_index()[gpu_key(name)]

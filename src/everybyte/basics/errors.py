@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -36,6 +35,8 @@ class MissingExtra(EverybyteError):
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     """The `count` known names closest to `name`, best first, without regard to case."""
+    import difflib  # not paid for where nothing is wrong
+
     by_folded = {k.casefold(): k for k in known}
     return [by_folded[m] for m in difflib.get_close_matches(name.casefold(), list(by_folded), n=count, cutoff=0.3)]
 

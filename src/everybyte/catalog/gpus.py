@@ -7,7 +7,9 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from everybyte.basics.units import GiB, MiB
-from everybyte.catalog.names import read_table, refuse_unknown, words
+from everybyte.catalog.names import read_header, read_row, read_table, refuse_unknown, words
+
+GPUS, ALIASES = "gpus.csv", "gpu_aliases.csv"
 
 
 class Gpu(NamedTuple):
@@ -55,6 +57,9 @@ def find_gpu(name: str, path: str = "hardware.gpu") -> Gpu:
     A short name that several cards share means the one that `data/gpu_aliases.csv` states, with the reason.
     Raises BadInput at `path` with the three nearest names.
     """
+    known = read_row(GPUS, name) or read_row(GPUS, (read_row(ALIASES, name) or ("", ""))[1])
+    if known is not None:
+        return _gpu(known[0])
     index = _index()
     key = _key(name)
     found = index.get(key) or _find_with_size(name, index)
@@ -90,7 +95,7 @@ def _find_with_size(name: str, index: dict[str, str]) -> str | None:
 
 @cache
 def _rows() -> dict[str, dict[str, str]]:
-    header, *rows = read_table("gpus.csv")
+    header, *rows = read_table(GPUS)
     return {row[0]: dict(zip(header, row, strict=True)) for row in rows}
 
 
@@ -101,7 +106,7 @@ def _index() -> dict[str, str]:
     for name, row in _rows().items():
         for printed in row["aliases"].split("|"):
             index.setdefault(_key(printed), name)
-    for alias, name, _ in read_table("gpu_aliases.csv")[1:]:
+    for alias, name, _ in read_table(ALIASES)[1:]:
         index.setdefault(_key(alias), name)
     index.pop("", None)
     return index
@@ -109,7 +114,7 @@ def _index() -> dict[str, str]:
 
 @cache
 def _gpu(name: str) -> Gpu:
-    row = _rows()[name]
+    row = dict(zip(read_header(GPUS), read_row(GPUS, name) or [], strict=True))
     usable_mib = int(row["memory_usable_mib"]) if row["memory_usable_mib"] else None
     capacity, capacity_source = _capacity(row["torch_total_gib"], usable_mib, float(row["memory_gb_marketing"]))
     return Gpu(

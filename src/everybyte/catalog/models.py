@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache, lru_cache
 from os.path import join
 from typing import Any, NamedTuple
 
-from everybyte.catalog.names import DATA, fold, read_table, refuse_unknown
+import msgspec
+
+from everybyte.catalog.names import DATA, fold, read_row, read_table, refuse_unknown
+
+MODELS, ALIASES = "models.csv", "model_aliases.csv"
 
 
 class ModelRow(NamedTuple):
@@ -41,6 +44,9 @@ def find_model(name: str, path: str = "model") -> ModelRow:
 
     `data/model_aliases.csv` holds further names, each with its reason. Raises BadInput at `path` with the three nearest names.
     """
+    known = read_row(MODELS, name) or read_row(MODELS, (read_row(ALIASES, name) or ("", ""))[1])
+    if known is not None:
+        return _row(known[0])
     index = _index()
     key = fold(name)
     found = index.get(key) or _index_without_points().get(key.replace(".", ""))
@@ -53,8 +59,14 @@ def find_model(name: str, path: str = "model") -> ModelRow:
 def model_config(name: str, path: str = "model") -> dict[str, Any]:
     """The config.json of the model called `name`, as a new dict. Raises as `find_model`."""
     with open(join(DATA, find_model(name, path).file), "rb") as file:
-        config: dict[str, Any] = json.load(file)
-    return config
+        content = file.read()
+    try:
+        return msgspec.json.decode(content, type=dict[str, Any])
+    except msgspec.DecodeError:  # as Python writes them, some hold Infinity
+        import json
+
+        config: dict[str, Any] = json.loads(content)
+        return config
 
 
 def all_models() -> tuple[ModelRow, ...]:
@@ -64,14 +76,14 @@ def all_models() -> tuple[ModelRow, ...]:
 
 @cache
 def _rows() -> dict[str, list[str]]:
-    return {row[0]: row for row in read_table("models.csv")[1:]}
+    return {row[0]: row for row in read_table(MODELS)[1:]}
 
 
 @cache
 def _index() -> dict[str, str]:
     """Folded name -> catalogue name. Full names come first; a short one counts only if one model has it."""
     full = {fold(name): name for name in _rows()}
-    aliases = {alias: name for alias, name, _ in read_table("model_aliases.csv")[1:]}
+    aliases = {alias: name for alias, name, _ in read_table(ALIASES)[1:]}
     for alias, name in aliases.items():
         full.setdefault(fold(alias), name)
     short: dict[str, set[str]] = {}
@@ -99,7 +111,7 @@ def _short_forms(name: str) -> list[str]:
 
 @cache
 def _row(name: str) -> ModelRow:
-    text = _rows()[name]
+    text = read_row(MODELS, name) or []
     row = dict(zip(ModelRow._fields, text, strict=True))
     whole = {field: int(row[field]) if row[field] else None for field in _WHOLE_NUMBERS}
     tied = {"True": True, "False": False}.get(row["tied"])

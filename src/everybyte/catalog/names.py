@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import re
 from collections.abc import Mapping
+from functools import cache
+from io import StringIO
 from os.path import dirname, join
 from typing import NoReturn
 
@@ -33,12 +34,35 @@ def words(name: str) -> list[str]:
 
 def read_table(file: str) -> list[list[str]]:
     """Rows of a CSV file of the catalogue, the header first."""
-    with open(join(DATA, file), encoding="utf-8", newline="") as lines:
-        return list(csv.reader(lines))
+    return list(csv.reader(StringIO(_content(file).decode(), newline="")))
+
+
+def read_row(file: str, name: str) -> list[str] | None:
+    """The row of a CSV file of the catalogue that begins with a name, whatever its case, without reading the others; None where no row does."""
+    content = _content(file)
+    begin = content.lower().find(f"\n{name.lower()},".encode()) + 1
+    if not begin:
+        return None
+    row = next(csv.reader(StringIO(content[begin:].decode(), newline="")))
+    return row if row[0].lower() == name.lower() else None
+
+
+@cache
+def read_header(file: str) -> list[str]:
+    """The names of the columns of a CSV file of the catalogue."""
+    return _content(file).partition(b"\n")[0].decode().strip().split(",")
+
+
+@cache
+def _content(file: str) -> bytes:
+    with open(join(DATA, file), "rb") as data:
+        return data.read()
 
 
 def refuse_unknown(name: str, key: str, index: Mapping[str, str], *, path: str, kind: str, way_out: str) -> NoReturn:
     """Raise BadInput for a `name` whose folded `key` is not in `index` (folded name -> catalogue name), with the three nearest."""
+    import difflib  # not paid for where names are known
+
     close = difflib.get_close_matches(key[:_LONGEST_NAME], index, n=50, cutoff=0.0)
     found = list(dict.fromkeys(index[folded] for folded in close))[:3]
     shown = name if len(name) <= _LONGEST_NAME else name[:_LONGEST_NAME] + "..."
