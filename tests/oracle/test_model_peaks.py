@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
 import torch
 from allocations import peak_of
 from decoders import FAMILIES, VOCAB, Shape, config_of, model_of, network_of, shape_for
+from usual import matrix
 
 from everybyte.basics.dtypes import BF16, FP32
 from everybyte.layers.recording.setup import Kernels, Setup
@@ -24,6 +26,9 @@ LEARNED_POSITIONS = {"gpt2", "opt"}
 TWO_MASKS = {"gemma3"}
 """Families that make a mask for each kind of layer: one is counted."""
 FAMILIES_RUN = ["llama", "qwen2", "qwen3", "gpt2", "gpt-neox", "opt", "phi3", "gemma3", "starcoder2", "olmo2"]
+
+STEPS = list(product(FAMILIES_RUN, ("eager", "sdpa"), (False, True), (False, True)))
+CACHED = list(product(("llama", "gpt2", "gpt-neox", "phi3", "gemma3", "olmo2", "mixtral"), ("eager", "sdpa"), (False, True), ("forward", "backward")))
 
 
 def real(family: str, shape: Shape, attention: str, amp: bool, recompute: bool, past: str = "none") -> tuple[int, int]:
@@ -67,10 +72,7 @@ def slack(family: str, shape: Shape, attention: str, amp: bool) -> int:
     return PER_TOKEN * tokens + positions + mask
 
 
-@pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
-@pytest.mark.parametrize("amp", [False, True], ids=["bf16", "autocast"])
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("family", FAMILIES_RUN)
+@pytest.mark.parametrize(("family", "attention", "amp", "recompute"), matrix(STEPS))
 def test_peaks_of_a_step(family: str, attention: str, amp: bool, recompute: bool) -> None:
     """Forward with its loss and backward peak where PyTorch's allocator does, but for what each token costs outside the layers."""
     assert FAMILIES[family].sdpa or attention == "eager"
@@ -90,10 +92,7 @@ def test_peaks_of_weighted_experts(amp: bool, recompute: bool) -> None:
         assert abs(mine - theirs) <= allowed, f"{mine:,} against {theirs:,}"
 
 
-@pytest.mark.parametrize("past", ["forward", "backward"])
-@pytest.mark.parametrize("amp", [False, True], ids=["bf16", "autocast"])
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("family", ["llama", "gpt2", "gpt-neox", "phi3", "gemma3", "olmo2", "mixtral"])
+@pytest.mark.parametrize(("family", "attention", "amp", "past"), matrix(CACHED))
 def test_peaks_of_a_step_with_the_cache_on(family: str, attention: str, amp: bool, past: str) -> None:
     """config.use_cache left on copies keys and values, and holds them as long as somebody holds the model's output: to the same bytes."""
     shape = shape_for(family, SHAPE)

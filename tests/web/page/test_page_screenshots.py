@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,10 +38,12 @@ DEVICES = {
     "desktop": {"viewport": {"width": 1400, "height": 1000}},
     "phone": {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "is_mobile": True, "has_touch": True},
 }
+USUAL = {("start", "desktop"), ("vllm", "phone"), ("405b", "desktop"), ("compare", "phone")}
+"""What a job trains or serves on, each on one device; all are in the long run."""
+CASES = [pytest.param(*case, marks=[] if case in USUAL else [pytest.mark.long]) for case in product(STATES, DEVICES)]
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("state", [pytest.param(state, marks=pytest.mark.long) if state == "70b" else state for state in STATES])
+@pytest.mark.parametrize(("state", "device"), CASES)
 def test_screenshots(browser: Browser, server: str, screenshots: Path, state: str, device: str) -> None:
     """Each state on each device, light and dark: the whole page as a PNG file, without an error on the console."""
     context = browser.new_context(**DEVICES[device])  # type: ignore[arg-type]  # names of its arguments
