@@ -27,6 +27,7 @@ Step = Callable[[], None]
 def measured(step: Step, steps: int = STEPS) -> list[int]:
     """The growth at the peak of each step, from the events of torch's profiler."""
     gc.collect()  # earlier tests' cycles must not be freed while this one is measured
+    gc.freeze()  # and the next search for them is short
     peaks = []
     for _ in range(steps):
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as run:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
 import torch
 import transformers
-from peaks import CLOSE, Step, measured, traced_with_highest, tracked_highest
+from peaks import CLOSE, Step, measured, traced, traced_with_highest, tracked_highest
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config, LlamaConfig, MixtralConfig, PretrainedConfig, Qwen3Config
+from usual import matrix
 
 transformers.logging.set_verbosity_error()
 
@@ -44,30 +47,28 @@ def build(name: str, dtype: torch.dtype, recompute: bool, autocast: bool) -> Ste
     return step
 
 
-LONG_ALONE = [
-    *((name, "fp32", True) for name in ("qwen3", "gemma3", "mixtral")), *((name, "autocast", False) for name in ("mixtral", "gemma3")),
-    ("qwen3", "autocast", True), ("qwen3", "bf16", False), ("gemma3", "bf16", True), ("gemma3", "fp32", False),
-]  # fmt: skip
-"""Cases whose parts other cases have."""
-CASES = [
-    pytest.param(
-        name, precision, recompute, id=f"{name}-{precision}-{'recomputed' if recompute else 'kept'}",
-        marks=[pytest.mark.long] if (name, precision, recompute) in LONG_ALONE else [],
-    )
-    for name in CONFIGS for precision in ("fp32", "bf16", "autocast") for recompute in (False, True)
-]  # fmt: skip
+def maker(name: str, precision: str, recompute: bool) -> Callable[[], Step]:
+    """What builds the step of a case."""
+    return lambda: build(name, torch.bfloat16 if precision == "bf16" else torch.float32, recompute, precision == "autocast")
 
 
-@pytest.mark.parametrize(("name", "precision", "recompute"), CASES)
+def called(name: str, precision: str, recompute: bool) -> str:
+    """The name of a case."""
+    return f"{name}-{precision}-{'recomputed' if recompute else 'kept'}"
+
+
+ALL = list(product(CONFIGS, ("fp32", "bf16", "autocast"), (False, True)))
+
+
+@pytest.mark.parametrize(("name", "precision", "recompute"), matrix(ALL, called=called))
 def test_fake_peaks_are_real_peaks(name: str, precision: str, recompute: bool) -> None:
-    """A step of a tiny language model peaks within 0.2 % of what torch measured on real tensors, whatever the precision and with or without recomputation;
-    the highest instant of all is, to the byte, the one that torch's own tracker finds."""
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    """A step of a tiny language model peaks within 0.2 % of what torch measured on real tensors, whatever the precision and with or without recomputation."""
+    make = maker(name, precision, recompute)
+    assert traced(make) == pytest.approx(measured(make()), rel=CLOSE)
 
-    def make() -> Step:
-        return build(name, dtype, recompute, precision == "autocast")
 
-    expected = measured(make())
-    peaks, highest = traced_with_highest(make)
-    assert peaks == pytest.approx(expected, rel=CLOSE)
-    assert highest == tracked_highest(make)
+@pytest.mark.parametrize(("name", "precision", "recompute"), matrix(ALL, together=1, called=called))
+def test_the_highest_instant_is_that_of_torchs_own_tracker(name: str, precision: str, recompute: bool) -> None:
+    """To the byte."""
+    make = maker(name, precision, recompute)
+    assert traced_with_highest(make)[1] == tracked_highest(make)
