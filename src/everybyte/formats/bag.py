@@ -68,6 +68,10 @@ class Bag:
         """Keys that are known and change nothing."""
         self._read.update(keys)
 
+    def unread_keys(self) -> list[str]:
+        """Keys that nobody took or ignored."""
+        return [key for key in self._given if key not in self._read]
+
     def unread(self) -> list[tuple[str, Given]]:
         """Keys with a value that nobody took."""
         return [(key, given) for key, given in self._given.items() if key not in self._read and given.value is not None]

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from everybyte.basics.errors import BadInput
 from everybyte.basics.record import Record
 from everybyte.formats.draft import JobDraft
 from everybyte.formats.finding import Finding, Missing, Unknown
 from everybyte.formats.names import settle_model
+from everybyte.job.form import Job
+from everybyte.job.plain import refuse_unless_plain
 from everybyte.job.read import job_from_mapping
+from everybyte.job.shorthand import expand
 
 
 class Row(Record, frozen=True):
@@ -48,6 +53,7 @@ PLACEHOLDER = "gpt2"
 def finish(draft: JobDraft) -> Imported:
     """The answer of a draft. A value that no job can hold is left out and becomes a finding."""
     settle_model(draft)
+    _one_model(draft)
     job = _checked(draft)
     rows = tuple(Row(key, setting.value, setting.origin, draft.basis[key]) for key, setting in draft.settings.items())
     if "model" not in job:
@@ -63,6 +69,17 @@ def finish(draft: JobDraft) -> Imported:
     )
 
 
+def _one_model(draft: JobDraft) -> None:
+    """A model that is named has its own sizes: those that flags give besides go to `train.extra`."""
+    if not isinstance(draft.value("model"), str):
+        return
+    for key in [key for key in draft.settings if key.startswith("model.")]:
+        setting, basis = draft.settings[key], draft.basis[key]
+        draft.drop(key)
+        if basis == "stated":
+            draft.state(f"train.extra.{key.removeprefix('model.shape.')}", setting.value, setting.origin)
+
+
 def _each_once(findings: list[Finding]) -> tuple[Finding, ...]:
     return tuple({(finding.id, finding.place, finding.message): finding for finding in findings}.values())
 
@@ -71,14 +88,34 @@ def _checked(draft: JobDraft) -> dict[str, Any]:
     """The nested job of a draft; what its form refuses is taken out and reported."""
     for _ in range(len(draft.settings) + 1):
         job = nested({key: setting.value for key, setting in draft.settings.items()})
-        try:
-            job_from_mapping(_whole(job))
-        except BadInput as fault:
-            if not _take_out(draft, fault):
-                raise
-            continue
-        return job
+        fault = _fault(_whole(job))
+        if fault is None or not _take_out(draft, fault):
+            break
+    _contradiction(job, draft)
     return job
+
+
+def _fault(job: dict[str, Any]) -> BadInput | None:
+    """The first value that the form of a job does not allow."""
+    try:
+        refuse_unless_plain(job)
+        msgspec.convert(expand(job), Job)
+    except BadInput as fault:
+        return fault
+    except msgspec.ValidationError as fault:
+        from everybyte.job.fault import find_fault
+
+        return find_fault(expand(job), Job) or BadInput("job", str(fault))
+    return None
+
+
+def _contradiction(job: dict[str, Any], draft: JobDraft) -> None:
+    """Settings that cannot hold together stay as they were written; the finding says that the job cannot run so."""
+    try:
+        job_from_mapping(_whole(job))
+    except BadInput as fault:
+        keys = [key for key in draft.settings if key.startswith(fault.path.partition("[")[0])]
+        draft.find("contradiction", "error", draft.place(keys[0]) if keys else fault.path, f"{fault.path}: {fault.message}", "correct one of them")
 
 
 def _whole(job: dict[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,8 @@ class Table(NamedTuple):
     rows: tuple[Row, ...]
     quiet: tuple[str, ...]
     """Beginnings and ends of keys without effect, such as `wandb_*`."""
+    kept: tuple[Row, ...]
+    """Beginnings of keys that `train.extra` keeps by their own names, such as `qat*`."""
     known: frozenset[str]
     """Every key without a `*`."""
 
@@ -45,6 +47,10 @@ class Table(NamedTuple):
             given = bag.take(row.key)
             if given is not None:
                 put(draft, row, given)
+        for row in self.kept:
+            for key in [key for key in bag.unread_keys() if _matches(row.key, key)]:
+                if (given := bag.take(key)) is not None:
+                    draft.state(f"{row.job.partition('.')[0]}.extra.{key}", given.value, given.place)
         bag.ignore(row.key for row in self.rows if row.job == "-")
         bag.ignore(key for key in list(bag) if any(_matches(pattern, key) for pattern in self.quiet))
 
@@ -58,7 +64,8 @@ def table(*files: str) -> Table:
             rows.setdefault(row[0], Row(row[0], row[1], row[2]))
     plain = tuple(row for row in rows.values() if "*" not in row.key)
     quiet = tuple(row.key for row in rows.values() if "*" in row.key and row.job == "-")
-    return Table(plain, quiet, frozenset(row.key for row in plain))
+    kept = tuple(row for row in rows.values() if "*" in row.key and ".extra." in row.job)
+    return Table(plain, quiet, kept, frozenset(row.key for row in plain))
 
 
 @cache
@@ -72,8 +79,8 @@ def value_tables() -> dict[str, dict[str, str]]:
 
 def put(draft: JobDraft, row: Row, given: Given) -> None:
     """States the value of a row, or reports that it is none."""
-    if given.value == "auto" or is_placeholder(given.value):
-        if given.value != "auto":
+    if given.value in ("auto", "", "null", "None") or is_placeholder(given.value):
+        if given.value not in ("auto", "", "null", "None"):
             draft.miss(row.job, f"{row.key} is {given.value!r:.60} at {given.place}, which waits to be filled in")
         return
     settings = translate(row, given.value)

@@ -19,6 +19,7 @@ MLA = {"q_lora": None, "kv_lora": 32, "qk_nope": 128, "qk_rope": 64, "v": 128}
 
 def read_model(run: Run) -> None:
     """States model.shape, where the flags hold one."""
+    run.bag.take("use_checkpoint_args" if any(key in run.bag for key in FLAGS) else "use_mcore_models")
     if not any(key in run.bag for key in FLAGS):
         _elsewhere(run)
         return

@@ -29,7 +29,8 @@ def read_command(command: Command, context: Context) -> list[JobDraft]:
     table(FILE).read(run.bag, draft)
     _lengths(run)
     _hardware(run)
-    draft.default("train.micro_batch", 8)
+    if "train.tokens" not in draft:
+        draft.default("train.micro_batch", 8)
     _accumulation(run)
     return finished(run)
 
@@ -107,6 +108,7 @@ def _lengths(run: Run) -> None:
     dynamic, tokens = run.bag.take("use_dynamic_batch", "train.dynamic_batch_enable"), run.bag.take("train_max_tokens_per_gpu", "train.max_tokens_per_gpu")
     if dynamic is not None and boolean(dynamic.value) and tokens is not None:
         run.draft.state("train.tokens", whole(tokens.value), tokens.place)
+        run.draft.drop("train.micro_batch")
 
 
 def _hardware(run: Run) -> None:

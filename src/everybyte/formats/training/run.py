@@ -80,7 +80,7 @@ def of_command(command: Command, context: Context, framework: str, spelling: Spe
     for word in flags.positional:
         key, equals, value = word.text.partition("=")
         if equals and key and not word.unknown:
-            bag = Bag({key.lstrip("+~"): Given(value, word.place)}).over(bag)
+            bag = Bag({key.lstrip("+~"): Given(_hydra(value), word.place)}).over(bag)
         elif word.text.casefold().endswith(DATA_FILES):
             bag = bag.over(_file(word.text, word.place, command, context, draft))
         else:
@@ -90,6 +90,18 @@ def of_command(command: Command, context: Context, framework: str, spelling: Spe
         if named is not None and isinstance(named.value, str) and named.value.casefold().endswith(DATA_FILES):
             bag = bag.over(_file(named.value, named.place, command, context, draft))
     return Run(unfolded(bag), draft, context, command, tuple(rest), command.program)
+
+
+def _hydra(value: str) -> Any:
+    """The value of `key=value`: quotes are Hydra's own, `null` is nothing, `[a,b]` is a list."""
+    text = value.strip()
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
+        return text[1:-1]
+    if text in ("null", "None", ""):
+        return None
+    if text.startswith("[") and text.endswith("]"):
+        return [part.strip().strip("\"'") for part in text[1:-1].split(",") if part.strip()]
+    return value
 
 
 def _file(path: str, place: Place, command: Command, context: Context, draft: JobDraft) -> Bag:

@@ -42,7 +42,7 @@ def read_command(command: Command, context: Context) -> list[JobDraft]:
     """`swift sft ...`, `megatron sft ...`."""
     program = command.program.replace("\\", "/").rpartition("/")[2]
     is_megatron = program == "megatron" or "megatron" in program
-    files = (OWN, MEGATRON) if is_megatron else (OWN, HF)
+    files = (OWN, MEGATRON, HF) if is_megatron else (OWN, HF)
     words: Spelling = spelling(table(*files))
     run = of_command(command, context, "ms-swift", words)
     method = next((word.text for word in run.words if word.text in ("sft", "pt", "rlhf")), program.removesuffix(".py"))
@@ -76,7 +76,7 @@ def _read_megatron(run: Run, method: str) -> list[JobDraft]:
         _adapter(run, kind)
     run.bag.take("torch_dtype", "dtype")
     read_parallel(run)
-    table(OWN, MEGATRON).read(run.bag, draft)
+    table(OWN, MEGATRON, HF).read(run.bag, draft)
     if not draft.stated("train.precision"):
         draft.drop("train.precision")
         draft.default("train.precision", "bf16-master", of="megatron of ms-swift")

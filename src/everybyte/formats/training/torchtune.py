@@ -22,6 +22,10 @@ from everybyte.formats.values import boolean, names
 FILE = "training/torchtune.csv"
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 _DEPTH = 8
+OF_TORCHRUN = frozenset(
+    {"nnodes", "nproc_per_node", "config", "rdzv_id", "rdzv_backend", "rdzv_endpoint", "master_addr", "master_port", "node_rank", "max_restarts"}
+)
+"""Flags that `tune run` hands to torchrun, and its own."""
 MODULES = {"q_proj": "q_proj", "k_proj": "k_proj", "v_proj": "v_proj", "output_proj": "o_proj"}
 MLP = ("gate_proj", "up_proj", "down_proj")
 LOSSES = {"LinearCrossEntropyLoss": "chunked", "CEWithChunkedOutputLoss": "chunked", "CrossEntropyLoss": "standard"}
@@ -35,7 +39,7 @@ def read_document(document: Document, context: Context) -> list[JobDraft]:
 
 def read_command(command: Command, context: Context) -> list[JobDraft]:
     """`tune run full_finetune_distributed --config llama3_3/70B_full batch_size=2`."""
-    run = of_command(command, context, "torchtune", Spelling(known=frozenset({"nnodes", "nproc_per_node", "config"})))
+    run = of_command(command, context, "torchtune", Spelling(known=OF_TORCHRUN))
     words = [word.text for word in run.words if word.text not in ("run", "tune")]
     recipe = words[0] if words else ""
     named = run.bag.take("config")

@@ -58,6 +58,8 @@ def _read(run: Run) -> list[JobDraft]:
     _offload(run)
     _adapter(run)
     table(FILE).read(run.bag, draft)
+    if "train.tokens" in draft:
+        draft.drop("train.micro_batch")  # a dynamic batch does not read it
     _precision(run, is_megatron=is_megatron)
     _sharding(run, strategy)
     _accumulation(run, is_sft=is_sft)
@@ -85,7 +87,6 @@ def _lengths(run: Run) -> None:
     if dynamic and tokens is not None and (count := whole(tokens.value)):
         ulysses = run.whole(f"{ACTOR}.ulysses_sequence_parallel_size") or 1
         draft.state("train.tokens", count * ulysses, tokens.place)
-        run.bag.take(f"{ACTOR}.ppo_micro_batch_size_per_gpu")
         draft.find("dynamic-batch", "note", tokens.place, "a dynamic batch fills micro-batches with so many tokens; their number of sequences is not fixed")
 
 
@@ -184,7 +185,7 @@ def _sharding(run: Run, strategy: str) -> None:
     keeps = reshard is not None and boolean(reshard.value) is False
     word = ("fsdp2-no-reshard" if keeps else "fsdp2") if strategy == "fsdp2" else ("fsdp1-grad-op" if keeps else "fsdp1")
     if size is not None and count and count > 0:
-        draft.state("train.mesh.dp_shard", count, size.place)
+        draft.state("train.mesh.dp_shard", max(count // (draft.value("train.mesh.ulysses") or 1), 1), size.place)
     draft.default("train.sharding", word)
 
 
