@@ -32,7 +32,7 @@ class Flag(NamedTuple):
     """`switch`, `not` (a switch that turns something off), `int`, `size` (32k is 32,000, 32K is 32,768), `float`, `text`, `list`, `ints`, `floats`, `json`,
     `kv` (a cache format), `layers` (-1 and `all` are all), `any`, or `words:TABLE` of words.csv."""
     job: str
-    """A job key, `-` (no effect on memory), `*` (read by the engine's module), `extra` or `extra:NAME` (kept under its own name), `fork:NAME` (ik_llama.cpp)."""
+    """A job key, `-` (no effect on memory), `*` (read by the engine's module), `extra` or `extra:NAME` (kept by its own name), `fork:NAME` (ik_llama.cpp)."""
 
 
 class FlagTable(NamedTuple):
@@ -45,17 +45,15 @@ class FlagTable(NamedTuple):
 
     def bag_of(self, words: Sequence[Word], draft: JobDraft) -> tuple[Bag, tuple[Word, ...]]:
         """The flags of a command under their first names, and the words that belong to none."""
-        parsed = parse(words, self.spelling)
+        parsed = parse([_readable(word) for word in words], self.spelling)
         draft.findings += parsed.findings
         return self.settled({key: given for key in parsed.bag if (given := parsed.bag.peek(key)) is not None} | _unknown(parsed.bag), draft), parsed.positional
 
     def settled(self, given: Mapping[str, Given], draft: JobDraft) -> Bag:
         """Keys under their first names; `--no-x` is x without, `--limit.video 0` and JSON are one mapping."""
         found: dict[str, Given] = {}
-        for key, value in given.items():
-            name = self.names.get(key, key)
-            if name not in self.flags and key.startswith("no_") and self._is_switch(key[3:]):
-                name, value = self.names.get(key[3:], key[3:]), Given(not _truth(value.value), value.place)
+        for key, stated in given.items():
+            name, value = self._positive(key, stated)
             head, point, rest = name.partition(".")
             head = self.names.get(head, head)
             if point and name not in self.flags and head in self.flags and self.flags[head].kind == "json":
@@ -67,6 +65,13 @@ class FlagTable(NamedTuple):
             else:
                 found[name] = value
         return Bag(found)
+
+    def _positive(self, key: str, given: Given) -> tuple[str, Given]:
+        """A flag under its first name; `no_x` is x without."""
+        name = self.names.get(key, key)
+        if name in self.flags or not key.startswith("no_") or not self._is_switch(key[3:]):
+            return name, given
+        return self.names.get(key[3:], key[3:]), Given(not _truth(given.value), given.place)
 
     def _is_switch(self, name: str) -> bool:
         flag = self.flags.get(self.names.get(name, name))
@@ -83,7 +88,9 @@ class FlagTable(NamedTuple):
             if pairs:
                 return Given({key: _plain(value) for key, value in pairs}, given.place)
         if given.value.strip().startswith(("{", "[")):
-            draft.find("broken-json", "error", given.place, f"{given.place.flag or name} is not valid JSON: {given.value[:80]!r}", "put single quotes around it")
+            draft.find(
+                "broken-json", "error", given.place, f"{given.place.flag or name} is not valid JSON: {given.value[:80]!r}", "put single quotes around it"
+            )
             return Given(None, given.place)
         return given
 
@@ -96,6 +103,11 @@ class FlagTable(NamedTuple):
             if given is not None and flag.job != "-":
                 _state(draft, flag, given)
         bag.ignore(key for key in list(bag) if any(key.startswith(name[:-1]) for name in self.flags if name.endswith(".*")))
+
+
+def _readable(word: Word) -> Word:
+    """A path of which only the beginning is unknown still says which file it is."""
+    return word._replace(unknown="") if word.unknown and re.fullmatch(r"[^/]*[$`<][^/]*(/[^$`<]+)+", word.text) else word
 
 
 def _unknown(bag: Bag) -> dict[str, Given]:

@@ -106,7 +106,9 @@ def weights(reading: Reading) -> None:
     if packed is not None:
         known = words()["weights"].get(str(packed.value).casefold())
         if known is None:
-            draft.find("unknown-quantization", "warning", packed.place, f"{packed.value} is no quantisation that is known here; the checkpoint's own is assumed")
+            draft.find(
+                "unknown-quantization", "warning", packed.place, f"{packed.value} is no quantisation that is known here; the checkpoint's own is assumed"
+            )
         elif known != "-":
             draft.state("serve.weights.format", known, packed.place)
         else:
@@ -199,4 +201,3 @@ def product(reading: Reading, *keys: str) -> tuple[int, bool]:
         if isinstance(found, int) and found > 0:
             total, stated = total * found, True
     return total, stated
-

@@ -26,7 +26,9 @@ def read_document(document: Document, context: Context) -> list[JobDraft]:
 
 def _variables(reading: Reading) -> Bag:
     """`MAX_TOTAL_TOKENS=4096`."""
-    names = {flag.name.upper(): flag.name for flag in reading.table.flags.values()} | {alias.upper(): name for alias, name in reading.table.names.items() if len(alias) > 1}
+    names = {flag.name.upper(): flag.name for flag in reading.table.flags.values()} | {
+        alias.upper(): name for alias, name in reading.table.names.items() if len(alias) > 1
+    }
     return reading.table.settled({names[name]: given for name, given in reading.environment.items() if name in names}, reading.draft)
 
 

@@ -27,7 +27,9 @@ def read_command(command: Command, context: Context) -> list[JobDraft]:
     if isinstance(config, str):
         document = context.document(config, command.files)
         if document is None:
-            reading.draft.find("file-missing", "warning", command.place, f"--config {config} was not given: its settings are not read", f"give {config} as well")
+            reading.draft.find(
+                "file-missing", "warning", command.place, f"--config {config} was not given: its settings are not read", f"give {config} as well"
+            )
         else:
             reading = with_file(reading, document)
     model(reading, reading.bag.take("model") or reading.bag.take("model_tag"))
@@ -97,7 +99,11 @@ def _draft(reading: Reading) -> None:
     given = bag.take("speculative_config")
     inside = given.value if given is not None and isinstance(given.value, dict) else {}
     place = given.place if given is not None else None
-    for job, key, *flags in (("model", "model", "speculative_model", "spec_model"), ("method", "method", "spec_method"), ("tokens", "num_speculative_tokens", "num_speculative_tokens", "spec_tokens")):
+    for job, key, *flags in (
+        ("model", "model", "speculative_model", "spec_model"),
+        ("method", "method", "spec_method"),
+        ("tokens", "num_speculative_tokens", "num_speculative_tokens", "spec_tokens"),
+    ):
         flag = bag.take(*flags)
         value = inside.get(key)
         if flag is not None:
@@ -138,4 +144,3 @@ def _experts(reading: Reading) -> None:
         reading.draft.state("serve.extra.enable_expert_parallel", True, given.place)
         total, _ = product(reading, "tensor_parallel_size", "data_parallel_size")
         reading.draft.infer("serve.mesh.ep", total, "experts are spread over tensor and data parallel")
-
