@@ -20,6 +20,7 @@ COMMANDS: dict[str, str] = {
     "fit": "The largest batch, context ... that fits, or the fewest GPUs.",
     "trace": "Run real PyTorch code on fake tensors and record every allocation.",
     "compare": "Compare two jobs or answers, row by row.",
+    "doctor": "Why a job ran out of memory, from its log or error message.",
     "explain": "How a number is computed: formula, values, source.",
     "models": "List and search known models.",
     "gpus": "List and search known GPUs.",

@@ -21,13 +21,16 @@ def number(text: str) -> float:
 
 
 def size(text: str, *, decimal: bool = False) -> int | None:
-    """Bytes of a printed size; None where the number says that nobody knows. Raises ValueError for what is no size."""
+    """Bytes of a printed size; None where the number says that nobody knows, or is none. Raises ValueError for what is no size."""
     found = _PARTS.match(text.strip())
     if found is None:
         raise ValueError(text)
     unit = found.group(2)[:1].casefold()
     factor = (DECIMAL if decimal else BINARY)["" if unit == "b" else unit]
-    nbytes = round(number(found.group(1)) * factor)
+    try:
+        nbytes = round(number(found.group(1)) * factor)
+    except (ValueError, OverflowError):  # two points, or more digits than a number has
+        return None
     return None if nbytes >= UNKNOWN_ABOVE else nbytes
 
 

@@ -19,6 +19,7 @@ _RANK = re.compile(r"(?:\[rank|\[default|\brank[ =:]+|\bRank[ :]+|_TP|\bTP|\bLOC
 _WHEN = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?|\b\d\d-\d\d \d\d:\d\d:\d\d|\b\d\d:\d\d:\d\d(?:[.,]\d+)?\b")
 _GIB_WITHOUT_UNIT = {"vllm.free_at_start": ("requested", "free", "capacity")}
 """Forms that print one unit behind several numbers."""
+MOST_DIGITS = 18
 OWN_OVERHEAD = (200 << 20, 6 << 30)
 """What a process has beside PyTorch's allocator: context, libraries, communicators. By it a container's own process is known under a foreign number."""
 
@@ -49,7 +50,7 @@ def _message(form: Form, found: re.Match[str], line: Line, text: str) -> Message
             numbers[name] = size(facts[name] + (" GiB" if name in _GIB_WITHOUT_UNIT.get(form.id, ()) else ""))
     for exact in ("exact", "exact2"):
         if exact in facts:
-            numbers["requested"] = int(facts[exact])
+            numbers["requested"] = size(f"{facts[exact]} bytes")
     for name in ("capacity", "free"):
         if f"{name}_gib" in facts:
             numbers[name] = size(f"{facts[f'{name}_gib']} GiB")
@@ -63,13 +64,13 @@ def _message(form: Form, found: re.Match[str], line: Line, text: str) -> Message
     rank = _RANK.search(line.text)
     when = _WHEN.search(line.text[:120])
     device = facts.get("device") or facts.get("device2") or (f"{form.device}{index}" if form.device and index is not None else None)
-    counts = {name: int(facts[name]) for name in ("needs", "has") if name in facts}
+    counts = {name: int(facts[name][:MOST_DIGITS]) for name in ("needs", "has") if name in facts}
     return Message(
         form,
         line.number,
         line.text.strip()[:400],
         device=device,
-        rank=int(rank.group(1)) if rank else None,
+        rank=int(rank.group(1)[:MOST_DIGITS]) if rank else None,
         others=others,
         when=when.group() if when else None,
         **numbers,

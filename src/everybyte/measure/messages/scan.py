@@ -16,6 +16,10 @@ from everybyte.measure.messages.form import Message
 
 BEHIND = 160
 """Lines before a message that may hold its traceback."""
+_LOG_LINE = re.compile(r"^\s*(?:\[?\d{4}-\d\d-\d\d|\[?\d\d:\d\d:\d\d|(?:INFO|WARNING|ERROR|DEBUG)\b|Traceback|File \")|out of memory")
+"""Lines that programs write, not people."""
+MOST_LOG_LINES = 4
+"""Of them in a person's report, which may quote a message."""
 LONGEST_REPORT = 60
 """Lines of a text that may be a report in a person's own words."""
 MOST_MESSAGES = 2000
@@ -61,7 +65,7 @@ def scan(stream: BinaryIO) -> Scan:
         line = window[0]
         last = line.number
         gatherer.see(line)
-        if last <= LONGEST_REPORT:
+        if last <= LONGEST_REPORT and not _LOG_LINE.search(line.text):
             told.append(line.text)
         if any(word in line.text for word in words) and not ADVICE.search(line.text):
             found = message_at(list(window))
@@ -84,7 +88,7 @@ def scan(stream: BinaryIO) -> Scan:
         behind,
         gatherer.facts(),
         last,
-        "\n".join(told) if last <= LONGEST_REPORT else "",
+        "\n".join(told) if last <= LONGEST_REPORT and len(told) >= last - MOST_LOG_LINES else "",
     )
 
 
