@@ -6,7 +6,7 @@ EXAMPLES := $(wildcard examples/*.yaml)
 # An editable install has no bytecode yet: with it the first start is as quick as later ones.
 COMPILE := $(BIN)/python -m compileall -q src || true
 
-.PHONY: help demo ui test test-long test-cuda-build lint oracle-llamacpp oracle-vllm oracle-allocator oracles bench bench-peers bench-trace bench-web trace-truth docs docs-check docs-site clean
+.PHONY: help demo ui test test-long mutants test-cuda-build lint oracle-llamacpp oracle-vllm oracle-allocator oracles bench bench-peers bench-trace bench-web trace-truth docs docs-check docs-site clean
 .DEFAULT_GOAL := help
 
 help:  ## shows the targets
@@ -39,6 +39,9 @@ test: $(VENV)/.dev  ## installs with the development extras, then runs all tests
 
 test-long: $(VENV)/.dev  ## the tests that take minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) -m long
+
+mutants: $(VENV)/.dev  ## seeded mistakes, one at a time: at least 92 % of them are seen by the tests (about ten minutes on two cores)
+	$(BIN)/python scripts/mutants.py --workers $(WORKERS)
 
 # Most users on Linux have the build of torch for CUDA, which is some GB; its tests of traces run here, beside those of libraries that need it.
 CUDA_BUILD := .cuda-build
