@@ -9,7 +9,7 @@ import pytest
 from everybyte.allocator.reserved import Reserved, peak_reserved
 from everybyte.basics.units import MiB
 from everybyte.engines.registry import account
-from everybyte.estimator import _device
+from everybyte.estimator import device_of
 from everybyte.job import read_job
 from everybyte.models.source import network_of
 from everybyte.rules.sharding.fsdp2_program import GATHER, REDUCE, STREAM_BITS
@@ -24,7 +24,7 @@ def events(gpus: int = GPUS, **train: Any) -> list[tuple[int, int]]:
         "model": {"shape": SHAPE}, "hardware": {"gpu": "h100", "gpus": gpus},
         "train": {"framework": "torchtitan", "micro_batch": 1, "seq_len": 1024, "loss": "standard", "recompute": "full", **train},
     })  # fmt: skip
-    return list(account(job, network_of(job.model, "model"), _device(job)).ranks[0].bill.script())
+    return list(account(job, network_of(job.model, "model"), device_of(job)).ranks[0].bill.script())
 
 
 def of(stream: int, rows: list[tuple[int, int]]) -> list[tuple[int, int]]:
