@@ -12,6 +12,7 @@ from everybyte.allocator.settings import AllocatorSettings, read_alloc_conf
 from everybyte.basics.errors import BadInput
 from everybyte.basics.units import GiB
 from everybyte.catalog.gpus import find_gpu
+from everybyte.catalog.models import relative_of
 from everybyte.catalog.ranges import intervals
 from everybyte.engines.registry import account, folder_of, runs_on_host, runs_on_several
 from everybyte.job import CustomGpu, Job, job_to_dict, read_job
@@ -69,7 +70,7 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
         range=_ranges(job, figures, given),
         ranks=ranks,
         host=host,
-        assumptions=(*found.choices.assumptions, *_if_uneven(found, worst)),
+        assumptions=(*_counted_as(job, network), *found.choices.assumptions, *_if_uneven(found, worst)),
         warnings=(
             *found.refusals, *found.choices.warnings, *_beyond_the_positions(network, found), *_near_the_limit(ranks, replays), *lacks,
             *_of_the_settings(allocator, replays),
@@ -77,6 +78,14 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
         ),
         refusals=found.refusals,
     )  # fmt: skip
+
+
+def _counted_as(job: Job, network: Network) -> tuple[str, ...]:
+    """Which model of the catalogue stands for a re-upload, a packed or a tuned copy."""
+    if not isinstance(job.model, str) or network.name == job.model or job.model.startswith(("hf:", "/", ".", "~")):
+        return ()
+    other = relative_of(job.model)
+    return (f"{job.model} is counted as {other.name}: {other.reason}",) if other is not None and other.name == network.name else ()
 
 
 def _if_uneven(found: Account, worst: RankAnswer) -> tuple[str, ...]:

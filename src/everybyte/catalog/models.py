@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 from os.path import join
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -38,6 +38,10 @@ class ModelRow(NamedTuple):
     note: str
 
 
+if TYPE_CHECKING:
+    from everybyte.catalog.renamed import Relative
+
+
 @lru_cache(maxsize=1024)
 def find_model(name: str, path: str = "model") -> ModelRow:
     """The row of the model called `name`, without regard to case and separators; the organisation may be left out where one model has the name.
@@ -50,10 +54,33 @@ def find_model(name: str, path: str = "model") -> ModelRow:
     index = _index()
     key = fold(name)
     found = index.get(key) or _index_without_points().get(key.replace(".", ""))
+    if found is None and (other := relative_of(name)) is not None:
+        found = other.name
     if found is None:
         way_out = "a model that is not in the catalogue is given by a path to its config.json, folder or .gguf, or as hf:ORG/NAME"
         refuse_unknown(name, key, index, path=path, kind="model", way_out=way_out)
     return _row(found)
+
+
+def catalogue_name(name: str) -> str | None:
+    """The model of the catalogue that a name means; None if there is none. As `find_model`, without looking for the nearest."""
+    key = fold(name)
+    found = _index().get(key) or _index_without_points().get(key.replace(".", ""))
+    other = None if found else relative_of(name)
+    return found or (other.name if other else None)
+
+
+@lru_cache(maxsize=1024)
+def relative_of(name: str) -> Relative | None:
+    """The model of the catalogue whose network a re-upload, a packed or a tuned copy has, with the reason; None if the name is its own or no rule finds one."""
+    if read_row(MODELS, name) is not None or read_row(ALIASES, name) is not None:
+        return None
+    key = fold(name)
+    if key in _index() or key.replace(".", "") in _index_without_points():
+        return None
+    from everybyte.catalog.renamed import relative  # not paid for where names are known
+
+    return relative(name, _index())
 
 
 def model_config(name: str, path: str = "model") -> dict[str, Any]:

@@ -15,6 +15,8 @@ from everybyte.formats.finding import Finding
 from everybyte.formats.place import Given, Place
 
 _NUMBER = re.compile(r"-\d+(\.\d+)?([eE][-+]?\d+)?|-inf")
+PATH_END = re.compile(r"/[^/$`*{}()]+$")
+"""The end of a path whose beginning is not known: `$HOME/models/Qwen2.5-7B` still names the model."""
 _FLAG = re.compile(r"--?[A-Za-z]")
 
 
@@ -84,7 +86,7 @@ def _name(written: str, spelling: Spelling) -> str:
 
 
 def _add(given: dict[str, Given], findings: list[Finding], name: str, values: list[Word], place: Place, *, in_list: bool) -> None:
-    if any(word.unknown for word in values):
+    if any(word.unknown for word in values) and not (len(values) == 1 and PATH_END.search(values[0].text)):
         why = next(word.unknown for word in values if word.unknown)
         findings.append(Finding(id="unknown-value", severity="warning", place=str(place), message=f"the value of {place.flag} cannot be known: {why}"))
         given[name] = Given(None, place)

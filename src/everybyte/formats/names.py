@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from everybyte.catalog.models import catalogue_name
 from everybyte.formats.draft import JobDraft
 
 GGUF = re.compile(r"(?:^|[-_.:/])((?:UD-)?(?:I?Q\d(?:_[0-9A-Z]+)*|TQ\d_\d|MXFP4|BF16|F16|F32))(?:[-_.]|$)", re.IGNORECASE)
@@ -53,9 +54,12 @@ TRAINABLE = {"nf4": True, "int8": None, "gptq": None, "awq": None, "hqq": None, 
 
 
 def settle_model(draft: JobDraft) -> None:
-    """Infers the format of weights from the model's name, where nothing else says it."""
+    """A folder that is called like a model of the catalogue means it; a name that says how its weights are packed sets their format."""
     name = draft.value("model")
-    if not isinstance(name, str) or (packed := packed_by_name(name)) is None:
+    if not isinstance(name, str):
+        return
+    _folder(draft, name)
+    if (packed := packed_by_name(name)) is None:
         return
     if any(key.startswith("serve.") for key in draft.settings):
         draft.infer("serve.weights.format", packed.format, packed.because)
@@ -63,3 +67,16 @@ def settle_model(draft: JobDraft) -> None:
         draft.infer("train.quantization.format", packed.format, packed.because)
         if TRAINABLE[packed.format] is not None:
             draft.infer("train.quantization.double", TRAINABLE[packed.format], packed.because)
+
+
+def _folder(draft: JobDraft, path: str) -> None:
+    """`/data/models/Qwen2.5-7B` and `$HOME/Qwen2.5-7B` are not here; their last part may be a name of the catalogue."""
+    written = path.replace("\\", "/").rstrip("/")
+    if not written.startswith(("/", "./", "../", "~", "$")) and not re.match(r"[A-Za-z]:/", written) and written.count("/") < 2:
+        return
+    parts = written.split("/")
+    for name in ("/".join(parts[-2:]), parts[-1]):
+        if catalogue_name(name) is None:
+            continue
+        draft.state("model", name, f"{draft.place('model')}, where it is {path}")
+        return

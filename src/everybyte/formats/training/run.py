@@ -11,7 +11,7 @@ from everybyte.formats.command import Command, Word
 from everybyte.formats.context import Context
 from everybyte.formats.documents.document import Document
 from everybyte.formats.draft import JobDraft
-from everybyte.formats.flags import Spelling, parse
+from everybyte.formats.flags import PATH_END, Spelling, parse
 from everybyte.formats.place import Given, Place
 from everybyte.formats.source import Source
 from everybyte.formats.table import Table
@@ -79,7 +79,7 @@ def of_command(command: Command, context: Context, framework: str, spelling: Spe
     bag, rest = flags.bag, []
     for word in flags.positional:
         key, equals, value = word.text.partition("=")
-        if equals and key and not word.unknown:
+        if equals and key and (not word.unknown or PATH_END.search(value)):
             bag = Bag({key.lstrip("+~"): Given(_hydra(value), word.place)}).over(bag)
         elif word.text.casefold().endswith(DATA_FILES):
             bag = bag.over(_file(word.text, word.place, command, context, draft))
