@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from everybyte.allocator.caching import DEFAULT, ENDLESS, MIN_BLOCK, SMALL_REQUEST, SMALL_SEGMENT, STREAM_BITS, OutOfMemory
-from everybyte.allocator.quick import ENDLESS_LIVING, large_peak
+from everybyte.allocator.caching import DEFAULT, ENDLESS, OutOfMemory
+from everybyte.allocator.endless import peak_living
 from everybyte.allocator.replay import EMPTY_CACHE, Event, replay
 from everybyte.allocator.settings import AllocatorSettings
-from everybyte.basics.units import round_up
+
+try:
+    from everybyte.allocator._compiled import endless_peak
+except ImportError:
+    from everybyte.allocator.endless import endless_peak
 
 EXPANDABLE = AllocatorSettings(expandable_segments=True)
 
@@ -32,11 +36,11 @@ def peak_reserved(script: Iterable[Event], settings: AllocatorSettings = DEFAULT
     much is missing.
     """
     events = list(script)
-    needed, blocks = _endless(events, settings)
+    needed, blocks, living = _endless(events, settings)
     allowed = settings.allowed_bytes(total or capacity) or ENDLESS
     limit = min(capacity or ENDLESS, allowed)
     collects = settings.collect_above > 0 and allowed < ENDLESS
-    if (needed <= limit and not collects) or peak_living(events) > limit:
+    if (needed <= limit and not collects) or living > limit:
         return Reserved(needed, blocks=blocks)
     try:
         # near the limit every MiB counts, and all pools are given back together: all events are replayed
@@ -46,67 +50,11 @@ def peak_reserved(script: Iterable[Event], settings: AllocatorSettings = DEFAULT
     return Reserved(served.peak_reserved, served.retries, served.peak_allocated if blocks else 0)
 
 
-def _endless(events: list[Event], settings: AllocatorSettings) -> tuple[int, int]:
-    """The peaks of reserved bytes and of blocks (as in Reserved) on a device without end."""
+def _endless(events: list[Event], settings: AllocatorSettings) -> tuple[int, int, int]:
+    """The peaks of reserved bytes, of blocks (as in Reserved) and of what lives on a device without end."""
     if settings not in (DEFAULT, EXPANDABLE) or (settings.expandable_segments and EMPTY_CACHE in events):
         served = replay(events, settings)
-        return served.peak_reserved, served.peak_allocated if settings.roundup_divisions or settings.max_split_bytes else 0
-    if sum(nbytes for _, nbytes in events) > ENDLESS_LIVING and (living := peak_living(events)) > ENDLESS_LIVING:
-        return living, 0  # a mistake in the job: what the allocator adds is of no matter
-    needed = 0
-    for rows in _by_stream(events):
-        large, small = apart(rows)
-        needed += large_peak(large, expandable=settings.expandable_segments) + small
-    return needed, 0
-
-
-def peak_living(events: Iterable[Event]) -> int:
-    """The largest sum of what lives at once, on all streams."""
-    alive: dict[int, int] = {}
-    total = peak = 0
-    for key, nbytes in events:
-        if nbytes:
-            alive[key] = nbytes
-            total += nbytes
-            peak = max(peak, total)
-        else:
-            total -= alive.pop(key, 0)
-    return peak
-
-
-def _by_stream(events: list[Event]) -> list[list[Event]]:
-    """The events of each stream; the cache of all is emptied together."""
-    if not events or max(events)[0] >> STREAM_BITS == 0:
-        return [events]
-    found: dict[int, list[Event]] = {}
-    for event in events:
-        if event[0]:
-            found.setdefault(event[0] >> STREAM_BITS, []).append(event)
-        else:
-            for rows in found.values():
-                rows.append(event)
-    return list(found.values())
-
-
-def apart(script: Iterable[Event]) -> tuple[list[Event], int]:
-    """(events of the large pool, reserved bytes of the small one).
-
-    Tensors of up to 1 MiB never share a segment with larger ones. Their 2 MiB segments are filled again and again, so that their pool is as
-    large as they ever are together, in whole segments; replaying each of them would take half of the time for a few MiB.
-    """
-    large: list[Event] = []
-    sizes: dict[int, int] = {}
-    alive = peak = 0
-    for event in script:
-        key, nbytes = event
-        if nbytes > SMALL_REQUEST:
-            large.append(event)
-        elif nbytes:
-            sizes[key] = size = -(-nbytes // MIN_BLOCK) * MIN_BLOCK
-            alive += size
-            peak = max(peak, alive)
-        elif key in sizes:
-            alive -= sizes.pop(key)
-        else:
-            large.append(event)
-    return large, round_up(peak, SMALL_SEGMENT)
+        blocks = served.peak_allocated if settings.roundup_divisions or settings.max_split_bytes else 0
+        return served.peak_reserved, blocks, peak_living(events)
+    needed, living = endless_peak(events, settings.expandable_segments)
+    return needed, 0, living

@@ -1,0 +1,68 @@
+"""The compiled replay against the one in Python: the same bytes, the same refusals."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_allocator_scripts import script
+
+from everybyte import read_job
+from everybyte.allocator.endless import endless_peak
+from everybyte.allocator.replay import EMPTY_CACHE, Event
+from everybyte.basics.errors import Unsupported
+from everybyte.basics.units import MiB, TiB
+from everybyte.estimator import accounted
+from everybyte.measure.truth import load_records
+
+compiled = pytest.importorskip("everybyte.allocator._compiled", reason="built without a C compiler")
+EXPANDABLE = pytest.mark.parametrize("expandable", [False, True], ids=["native", "expandable"])
+EVERY = 12
+"""Of the records, one in so many: all have the same shape."""
+
+
+@EXPANDABLE
+@given(seed=st.integers(0, 2**32), streams=st.integers(1, 3), length=st.integers(0, 300))
+def test_random_scripts(expandable: bool, seed: int, streams: int, length: int) -> None:
+    """Whatever is asked, on however many streams: both come to the same peaks."""
+    events = script(random.Random(seed), length=length, streams=streams, empties=not expandable, uses=False)
+    assert compiled.endless_peak(events, expandable) == endless_peak(events, expandable)
+
+
+@EXPANDABLE
+def test_scripts_of_records(expandable: bool) -> None:
+    """The steps of measured runs: both come to the same peaks."""
+    trained = [record["job"] for record in load_records() if "train" in record["job"]]
+    for job in trained[::EVERY]:
+        try:
+            ranks = accounted(read_job(job))[2].ranks[:2]
+        except Unsupported:
+            continue
+        for rank in ranks:
+            events = [event for event in rank.bill.script() if event != EMPTY_CACHE or not expandable]
+            assert compiled.endless_peak(events, expandable) == endless_peak(events, expandable), job
+
+
+@EXPANDABLE
+@pytest.mark.parametrize("events", [[(7, 0)], [(1, 4 * MiB), (1, 0), (1, 0)]], ids=["unknown", "twice"])
+def test_what_does_not_live_cannot_be_freed(expandable: bool, events: list[Event]) -> None:
+    """Freeing what is not there is a mistake of whoever wrote the script, and both say so."""
+    for replayed in (compiled.endless_peak, endless_peak):
+        with pytest.raises(KeyError):
+            replayed(events, expandable)
+
+
+@EXPANDABLE
+def test_more_than_any_device_has(expandable: bool) -> None:
+    """Where petabytes are asked for, both say what lives and nothing else."""
+    events = [(number, 5 * TiB) for number in range(1, 9)] + [(3, 0), (9, 70 * TiB)]
+    assert compiled.endless_peak(events, expandable) == endless_peak(events, expandable) == (105 * TiB, 105 * TiB)
+
+
+@pytest.mark.parametrize("events", [[(1, -1)], [(-1, 0)], [(1, 2**63)], [(1,)], [1], [("a", 1)]], ids=repr)
+def test_what_is_no_event(events: list[Event]) -> None:
+    """What is no allocation and no free is refused, not read as one."""
+    with pytest.raises((TypeError, ValueError, OverflowError)):
+        compiled.endless_peak(events, False)
