@@ -11,9 +11,9 @@ from everybyte.allocator.replay import EMPTY_CACHE, Event, replay
 from everybyte.allocator.settings import AllocatorSettings
 
 try:
-    from everybyte.allocator._compiled import endless_peak
+    from everybyte.allocator import _compiled as fastest
 except ImportError:
-    from everybyte.allocator.endless import endless_peak
+    from everybyte.allocator import endless as fastest  # type: ignore[no-redef]  # the same function in Python
 
 EXPANDABLE = AllocatorSettings(expandable_segments=True)
 
@@ -56,5 +56,5 @@ def _endless(events: list[Event], settings: AllocatorSettings) -> tuple[int, int
         served = replay(events, settings)
         blocks = served.peak_allocated if settings.roundup_divisions or settings.max_split_bytes else 0
         return served.peak_reserved, blocks, peak_living(events)
-    needed, living = endless_peak(events, settings.expandable_segments)
+    needed, living = fastest.endless_peak(events, settings.expandable_segments)
     return needed, 0, living
