@@ -142,8 +142,12 @@ def test_bad_settings(serve: dict[str, Any], path: str) -> None:
 
 
 def test_unknown_settings_are_told() -> None:
-    """An argument that changes nothing here is named."""
-    assert any("serve.extra.log_level" in w for w in estimate(job(extra={"log_level": "info"})).warnings)
+    """An argument that changes nothing is a setting with the reason; one whose effect is not worked out is warned of; one that does not exist is refused."""
+    found = estimate(job(extra={"log_level": "info", "enable-mixed-chunk": True}))
+    assert any(s.key == "serve.extra.log_level" and "no effect on memory" in s.origin for s in found.settings)
+    assert any("serve.extra.enable-mixed-chunk" in w for w in found.warnings)
+    with pytest.raises(BadInput, match=r"serve\.extra\.enable-mixed-chunks: unknown key.*did you mean enable_mixed_chunk"):
+        estimate(job(extra={"enable-mixed-chunks": True}))
 
 
 def test_adapters_and_drafts_are_rows() -> None:

@@ -14,6 +14,7 @@ from everybyte.job.form import Hardware
 from everybyte.layers.network import Network
 from everybyte.models.source import network_of
 from everybyte.models.widths import widths_of
+from everybyte.rules.accounting.conventions import CORE, PLAIN, Conventions
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.parallel.mesh import Mesh, mesh_of
 from everybyte.rules.parallel.schedules import plan_of
@@ -47,9 +48,14 @@ def train(**keys: Any) -> Train:
     return job.train
 
 
+def ways(keys: dict[str, Any]) -> Conventions:
+    """The conventions that the engine of these keys hands."""
+    return CORE if keys.get("framework") in ("megatron", "nemo") else PLAIN
+
+
 def mesh(gpus: int | None = 8, model: str = "dense", per_node: int | None = None, **keys: Any) -> Mesh:
     """The mesh of a job; `keys` belong to its train section."""
-    return mesh_of(train(**keys), Hardware(gpus=gpus, gpus_per_node=per_node), network(model), ResolvedSettings())
+    return mesh_of(train(**keys), Hardware(gpus=gpus, gpus_per_node=per_node), network(model), ResolvedSettings(), conventions=ways(keys))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +93,8 @@ def test_hybrid_sharding_stays_in_a_node(gpus: int, per_node: int | None, asked:
 def test_derived_sizes_are_told_with_their_reason() -> None:
     """Each size that follows from others is among the settings with why, and each given one as given."""
     choices = ResolvedSettings()
-    mesh_of(train(framework="megatron", sharding="distributed-optimizer", mesh={"tp": 2, "ep": 4}), Hardware(gpus=16), network("moe"), choices)
+    asked = train(sharding="distributed-optimizer", mesh={"tp": 2, "ep": 4})
+    mesh_of(asked, Hardware(gpus=16), network("moe"), choices, conventions=CORE)
     told = {setting.key.removeprefix("train.mesh."): (setting.value, setting.origin) for setting in choices.settings}
     assert told["tp"] == (2, "given")
     assert told["ep"] == (4, "given")
@@ -176,7 +183,7 @@ REFUSED: list[tuple[int | None, str, dict[str, Any], str, str]] = [
 def test_impossible_meshes_are_refused(gpus: int | None, model: str, keys: dict[str, Any], path: str, words: str) -> None:
     """Every impossible combination is refused at the key that breaks a rule, and the message says which."""
     with pytest.raises(BadInput) as refused:
-        mesh_of(Train(**_forms(keys)), Hardware(gpus=gpus), network(model), ResolvedSettings())
+        mesh_of(Train(**_forms(keys)), Hardware(gpus=gpus), network(model), ResolvedSettings(), conventions=ways(keys))
     assert refused.value.path == path
     assert words in refused.value.message
 

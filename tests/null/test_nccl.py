@@ -9,6 +9,7 @@ import pytest
 from everybyte import estimate
 from everybyte.basics.units import GiB, MiB
 from everybyte.catalog.releases import Release
+from everybyte.rules.accounting.conventions import Groups
 from everybyte.rules.communication.communicators import Communicator, communicators
 from everybyte.rules.communication.nccl import Wires, nccl_lines
 from everybyte.rules.parallel.mesh import Mesh
@@ -78,31 +79,31 @@ def test_between_nodes_peers_share_buffers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mesh", "framework", "more", "names"),
+    ("mesh", "groups", "more", "names"),
     [
-        (Mesh(), "pytorch", {}, []),
-        (Mesh(8, dp_shard=8), "transformers", {}, ["world"]),
-        (Mesh(8, dp_shard=8), "deepspeed", {}, ["world", "dp"]),
-        (Mesh(16, dp_replicate=2, dp_shard=8), "torchtitan", {}, ["world", "dp_shard", "dp_replicate"]),
-        (Mesh(4, ulysses=4), "transformers", {}, ["world", "ulysses"]),
-        (Mesh(32, tp=4, sp=True, pp=2, dp_shard=4), "megatron", {"tied": True}, ["world", "tp", "dp", "pp", "embedding"]),
-        (Mesh(16, tp=2, ep=4, dp_shard=8), "megatron", {"experts": True}, ["world", "tp", "dp", "ep", "expert_dp"]),
+        (Mesh(), "torch", {}, []),
+        (Mesh(8, dp_shard=8), "torch", {}, ["world"]),
+        (Mesh(8, dp_shard=8), "torch and a clone", {}, ["world", "dp"]),
+        (Mesh(16, dp_replicate=2, dp_shard=8), "torch", {}, ["world", "dp_shard", "dp_replicate"]),
+        (Mesh(4, ulysses=4), "torch", {}, ["world", "ulysses"]),
+        (Mesh(32, tp=4, sp=True, pp=2, dp_shard=4), "core", {"tied": True}, ["world", "tp", "dp", "pp", "embedding"]),
+        (Mesh(16, tp=2, ep=4, dp_shard=8), "core", {"experts": True}, ["world", "tp", "dp", "ep", "expert_dp"]),
     ],
 )
-def test_which_communicators(mesh: Mesh, framework: str, more: dict[str, bool], names: list[str]) -> None:
+def test_which_communicators(mesh: Mesh, groups: Groups, more: dict[str, bool], names: list[str]) -> None:
     """Each framework's groups, without those of one rank and those in which nothing runs."""
-    assert [c.name for c in communicators(mesh, framework, **more)] == names
+    assert [c.name for c in communicators(mesh, groups, **more)] == names
 
 
 def test_where_groups_lie() -> None:
     """Tensor-parallel ranks are neighbours; data-parallel ones lie a model apart, so that on nodes of eight two of them share a node."""
-    found = {c.name: (c.ranks, c.node_ranks) for c in communicators(Mesh(32, tp=4, pp=2, dp_replicate=4), "megatron")}
+    found = {c.name: (c.ranks, c.node_ranks) for c in communicators(Mesh(32, tp=4, pp=2, dp_replicate=4), "core")}
     assert found == {"world": (32, 8), "tp": (4, 4), "dp": (4, 2), "pp": (2, 1)}
 
 
 def test_ranges_hold_the_value() -> None:
     """Every row lies in its own range."""
-    lines = nccl_lines(communicators(Mesh(64, tp=8, ep=8, pp=2, dp_shard=4), "megatron", experts=True, tied=True), HOPPER)
+    lines = nccl_lines(communicators(Mesh(64, tp=8, ep=8, pp=2, dp_shard=4), "core", experts=True, tied=True), HOPPER)
     assert all((line.low is None or line.low <= line.bytes) and (line.high is None or line.bytes <= line.high) for line in lines)
     assert any(line.low is not None for line in lines)
 

@@ -159,7 +159,7 @@ def test_the_job_says_it() -> None:
     assert chunks(stages_of(text, network, planned(text, 2))) == [((0,), (3, 4)), ((1, 2), (5,))]
     own = job("torchtitan")
     assert [len(s.layers) for s in stages_of(own, network, planned(own, 2), weighted(6, 2, 2, 2))] == [3, 3]
-    with pytest.raises(BadInput, match="number of layers"):
+    with pytest.raises(BadInput, match="expected a whole number from 1"):
         stages_of(job(extra={"decoder-last-pipeline-num-layers": "two"}), network, planned(plain, 2))
     with pytest.raises(BadInput, match="3 pieces between its bars, which 2 stages"):
         planned(job(pipeline={"layers": "Et|t|tL"}), 2)

@@ -98,7 +98,7 @@ def test_nccls_buffers_are_those_of_an_estimate() -> None:
     """The groups that FSDP2 uses on eight GPUs have the same rows as an estimate of such a job, and what is gathered and what is
     reduced lie on streams of their own."""
     traced = run(TraceRequest(target=f"{PROGRAM}:fsdp2_mixed", world=8, rank=7))
-    expected = nccl_lines(communicators(Mesh(gpus=8, dp_shard=8), "torchtitan"), Wires(9))
+    expected = nccl_lines(communicators(Mesh(gpus=8, dp_shard=8), "torch"), Wires(9))
     assert nccl_lines(traced.groups, Wires(9)) == expected
     gathered = {birth.stream for birth in traced.births if birth.phase == "forward" and birth.stream}
     reduced = {birth.stream for birth in traced.births if birth.phase == "backward" and birth.stream} - gathered

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 from everybyte.basics.errors import Unsupported
 from everybyte.job import Job
+from everybyte.job.framework import SEVERAL, TrainerKeys, trainer_of, with_own_framework
 from everybyte.layers.network import Network
 from everybyte.rules.accounting.account import Account, Device
 
 TRAIN: dict[str, str] = {
-    "pytorch": "pytorch", "accelerate": "pytorch", "transformers": "transformers", "trl": "transformers", "axolotl": "transformers",
-    "llama-factory": "transformers", "litgpt": "litgpt", "torchtune": "torchtune", "torchtitan": "torchtitan", "nanogpt": "nanogpt", "textbook": "textbook",
-    "megatron": "megatron", "nemo": "megatron", "deepspeed": "deepspeed",
+    "pytorch": "pytorch", "accelerate": "pytorch", "nemo-automodel": "pytorch", "transformers": "transformers", "trl": "transformers",
+    "axolotl": "transformers", "llama-factory": "transformers", "litgpt": "litgpt", "torchtune": "torchtune", "torchtitan": "torchtitan",
+    "nanogpt": "nanogpt", "textbook": "textbook", "megatron": "megatron", "nemo": "megatron", "deepspeed": "deepspeed", "prime-rl": "prime_rl",
+    "xtuner": "xtuner",
 }  # fmt: skip
-"""framework -> folder."""
+"""framework -> folder. One that runs the trainers of several (`job.framework.SEVERAL`) is answered by the folder of the trainer."""
+
+JUDGED_WITH = {"prime_rl": "pytorch", "xtuner": "pytorch"}
+"""Folders with few measured runs -> the one whose runs tell how far off their answers are."""
 
 PREFERENCE = ("transformers",)
 """Folders that know train.extra.rlhf_type."""
@@ -25,19 +31,27 @@ SERVE: dict[str, str] = {
     "exllama": "exllama", "mlx": "mlx", "llama.cpp": "llamacpp", "ollama": "llamacpp",
 }  # fmt: skip
 """engine -> folder."""
+SERVE_TABLES = {"transformers": "transformers-serve"}
+"""Engine -> table of its keys, where a training framework has the same name."""
 
 
 def folder_of(job: Job) -> tuple[str, str]:
+    """(`train` or `serve`, folder whose measured runs a job is judged by). Raises Unsupported for a framework or engine that is not answered yet."""
+    section, folder = engine_of(with_own_framework(job))
+    return section, JUDGED_WITH.get(folder, folder)
+
+
+def engine_of(job: Job) -> tuple[str, str]:
     """(`train` or `serve`, folder) of a job. Raises Unsupported for a framework or engine that is not answered yet."""
-    name: str
     if job.train is not None:
-        section, name, table, path = "train", job.train.framework or "pytorch", TRAIN, "train.framework"
+        section, name, table, path = "train", trainer_of(job.train), TRAIN, "train.framework"
     else:
         assert job.serve is not None
         section, name, table, path = "serve", job.serve.engine or "transformers", SERVE, "serve.engine"
     folder = table.get(name)
     if folder is None:
-        raise Unsupported(path, f"{name!r} is not supported yet; supported: {', '.join(sorted(table))}")
+        known = sorted((*table, SEVERAL)) if section == "train" else sorted(table)
+        raise Unsupported(path, f"{name!r} is not supported yet; supported: {', '.join(known)}")
     return section, folder
 
 
@@ -52,12 +66,32 @@ def runs_on_several(job: Job) -> bool:
 
 
 def account(job: Job, network: Network, device: Device) -> Account:
-    """Lets the engine of a job account for it. Raises Unsupported for one that is not answered yet."""
-    section, folder = folder_of(job)
-    if job.train is not None and folder not in PREFERENCE and (job.train.extra or {}).get("rlhf_type"):
-        from everybyte.rules.from_job.preference import refuse_preference  # most jobs do not need it
-
-        refuse_preference(job.train, job.train.framework or "pytorch")
+    """Lets the engine of a job account for it. Raises Unsupported for one that is not answered yet, BadInput for a key of `extra` that it does not have."""
+    job = with_own_framework(job)
+    section, folder = engine_of(job)
     engine: Any = import_module(f"everybyte.engines.{folder}.{section}")
-    found: Account = engine.account(job, network, device)
+    extra = job.train.extra if job.train is not None else job.serve.extra if job.serve is not None else None
+    if not extra:
+        found: Account = engine.account(job, network, device)
+        return found
+    return _with_extra(job, extra, section, folder, lambda: engine.account(job, network, device))
+
+
+def _with_extra(job: Job, extra: dict[str, Any], section: str, folder: str, run: Callable[[], Account]) -> Account:
+    """The account of a job with settings that only its framework has."""
+    from everybyte.engines.known_keys import tell, unread_keys  # most jobs have none
+
+    train, serve = job.train, job.serve
+    if train is not None and folder not in PREFERENCE and extra.get("rlhf_type"):
+        from everybyte.rules.from_job.preference import refuse_preference
+
+        refuse_preference(train, train.framework or "pytorch")
+    name = (train.framework or "pytorch") if train is not None else (serve.engine if serve is not None else None) or "transformers"
+    module = import_module(f"everybyte.engines.{folder}.extra")
+    sections = module.SERVE_SECTIONS if section == "serve" and folder == "transformers" else module.SECTIONS
+    if train is not None and train.framework == SEVERAL:
+        sections = (*sections, TrainerKeys)
+    unread = unread_keys(extra, sections, SERVE_TABLES.get(name, name) if section == "serve" else name, f"{section}.extra")
+    found = run()
+    tell(unread, found.choices)
     return found

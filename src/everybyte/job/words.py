@@ -7,7 +7,7 @@ from typing import Literal
 
 Framework = Literal[
     "pytorch", "accelerate", "transformers", "trl", "axolotl", "llama-factory", "torchtune", "torchtitan", "litgpt", "nanogpt",
-    "nemo", "megatron", "deepspeed", "unsloth", "textbook",
+    "nemo", "megatron", "deepspeed", "unsloth", "textbook", "prime-rl", "xtuner", "nemo-automodel", "ms-swift",
 ]  # fmt: skip
 """Whose code runs the training step."""
 

@@ -35,6 +35,6 @@ def account(job: Job, network: Network, device: Device) -> Account:
             "train.sharding", f"{job.train.sharding or 'none'!r} (ZeRO stage 0) is not supported for DeepSpeed yet; supported: {', '.join(STAGES)}"
         )
     recipe = recipe_of(job.train, network, DEFAULTS, choices)
-    found = over_several(job.train, job.hardware, network, recipe, DEFAULTS.framework, choices)
+    found = over_several(job.train, job.hardware, network, recipe, DEFAULTS, choices)
     bill = training(network, found.recipe, device.compute_capability, layout=found.layout)
     return Account((rank_of(bill, found, job, device, network.experts),), choices, bill.trained_params)

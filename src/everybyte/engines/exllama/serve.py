@@ -17,7 +17,9 @@ from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of, inferred
 from everybyte.basics.record import Record
 from everybyte.basics.units import ceil_div, round_up
+from everybyte.engines.exllama.extra import Keys
 from everybyte.job import Job, Serve
+from everybyte.job.extra import section
 from everybyte.layers.network import Network
 from everybyte.layers.recording.setup import Kernels, Packed, Setup
 from everybyte.layers.recording.size import elements
@@ -30,7 +32,7 @@ from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.serving.kv_pool_server import prompt_line
 from everybyte.rules.serving.pages import layer_caches, prices
 from everybyte.rules.serving.server_phases import Phases, ServerPhases
-from everybyte.rules.serving.settings import Extra, known_of, mesh_of
+from everybyte.rules.serving.settings import known_of, mesh_of
 from everybyte.rules.serving.tensor_parallel import Cut
 from everybyte.rules.step.cache import Format
 from everybyte.rules.step.persistent_state import weight_lines
@@ -67,13 +69,13 @@ def account(job: Job, network: Network, device: Device) -> Account:
     """The account of one process."""
     assert job.serve is not None
     serve, choices, known = job.serve, ResolvedSettings(), known_of(job)
-    extra = Extra(serve)
+    keys = section(serve.extra, Keys, "serve.extra")
     if (mesh_of(job).tp or 1) > 1:
         raise Unsupported("serve.mesh", "ExLlama over several GPUs is not supported yet; supported: one GPU")
     context = choices.pick("serve.context", serve.context, network.max_positions or 8192, inferred("the model's maximum"))
-    tokens = round_up(extra.count("cache_size") or context * (serve.sequences or 1), PAGE)
+    tokens = round_up(keys.cache_size or context * (serve.sequences or 1), PAGE)
     bits = _cache_bits(serve, choices)
-    weights, host = _weights(serve, network, extra, choices)
+    weights, host = _weights(serve, network, keys, choices)
     found = prices(layer_caches(network, Cut(), Format(FP16), priced=bits))
     token = found.token
     pool = known.get("kv.pool", tokens * token)
@@ -85,7 +87,6 @@ def account(job: Job, network: Network, device: Device) -> Account:
         "kv.tokens": pool // token if token else 0, "kv.concurrency": pool / token / context if token else 0.0, "kv.block_size": PAGE,
     }  # fmt: skip
     choices.assume("the embedding stays in host memory; all other layers have the same bits per weight")
-    extra.tell(choices, NAME)
     return Account((Rank(ServerPhases(phases), host=host),), choices, figures=figures)
 
 
@@ -105,7 +106,7 @@ def _width(word: str) -> int:
     raise BadInput("serve.kv_dtype", f"{word!r} is no cache format of ExLlama; it has fp16 and q2 to q8")
 
 
-def _weights(serve: Serve, network: Network, extra: Extra, choices: ResolvedSettings) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
+def _weights(serve: Serve, network: Network, keys: Keys, choices: ResolvedSettings) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
     """(rows on the device, rows in host memory)."""
     asked = serve.weights
     word = asked.format if asked is not None and asked.format else "fp16"
@@ -118,7 +119,7 @@ def _weights(serve: Serve, network: Network, extra: Extra, choices: ResolvedSett
         choices.note("serve.weights.bits", float(bits), inferred("the job"))
         packed = Packed("exl3", (), 0, bits=bits.numerator, parts=bits.denominator, experts=True)
         setup = replace(setup, packed=packed)
-        head = replace(setup, packed=replace(packed, bits=extra.count("head_bits") or HEAD_BITS, parts=1))
+        head = replace(setup, packed=replace(packed, bits=keys.head_bits or HEAD_BITS, parts=1))
     else:
         head = setup
     rows = [line for line in weight_lines(network, setup, Cut()) if not line.id.startswith("weights/head")]

@@ -8,11 +8,13 @@ from everybyte.basics.dtypes import FP32
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of, inferred
 from everybyte.catalog.releases import Release
+from everybyte.engines.litgpt.extra import Keys
 from everybyte.engines.litgpt.linear import LORA, PROMPT, SCALED
 from everybyte.engines.litgpt.network import Script, rendition
 from everybyte.engines.litgpt.release import release_of
 from everybyte.engines.litgpt.several import spread_of
 from everybyte.job import InlineModel, Job, Train
+from everybyte.job.extra import section
 from everybyte.layers.network import Network
 from everybyte.layers.recording.setup import Adapter, Kernels, Packed, Setup
 from everybyte.ledger.build import Line, plain
@@ -31,11 +33,6 @@ ROLES = {
 """Names of linear layers -> LitGPT's `lora_...` switches."""
 SCALED_NORMS = ("*norm_1*", "*norm_2*", "*ln_f*")
 """litgpt/adapter_v2.py adapter_filter: what is trained beside the adapters."""
-EXTRAS = (
-    "chunk_size", "lm_head_chunk_size", "lora_query", "lora_key", "lora_value", "lora_projection", "lora_mlp", "lora_head", "lora_dropout",
-    "adapter_prompt_length", "adapter_start_layer", "quantize", "limit_all_gathers", "compiler", "executors",
-)  # fmt: skip
-"""Keys of train.extra that have a meaning here."""
 
 ROPE_SOURCE = "litgpt/model.py rope_cache: cos and sin of every position in fp32, one buffer for all layers"
 STABLE_SOURCE = "bitsandbytes StableEmbedding trains its table, the optimizer was made before it was put in: its gradient is never stepped nor freed"
@@ -69,9 +66,6 @@ def _refuse(job: Job) -> None:
             "train.compile",
             "what compiled LitGPT models keep depends on the fusions of thunder or torch.compile and is not supported; set train.compile to false",
         )
-    unknown = next((key for key in train.extra or {} if key not in EXTRAS), None)
-    if unknown is not None:
-        raise BadInput(f"train.extra.{unknown}", f"is no setting of LitGPT that is supported; known: {', '.join(EXTRAS)}")
 
 
 def _recipe(train: Train, network: Network, release: Release, choices: ResolvedSettings) -> Recipe:
@@ -117,14 +111,7 @@ def _check_packed(packed: Packed | None, adapter: Adapter | None, *, mixed: bool
 
 def _pretrains(train: Train) -> bool:
     """The thunder extension's script, the only eager one that calls the loss on all logits at once."""
-    return train.adapter is None and ((train.loss is not None and train.loss.kind == "standard") or _extra(train, "chunk_size", 128) == 0)
-
-
-def _extra(train: Train, key: str, default: int) -> int:
-    value = (train.extra or {}).get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 2**20:
-        raise BadInput(f"train.extra.{key}", f"must be a whole number from 0 to 2^20, not {value!r}")
-    return value
+    return train.adapter is None and ((train.loss is not None and train.loss.kind == "standard") or section(train.extra, Keys).chunk_size == 0)
 
 
 def _adapter(train: Train, weights: Any, defaults: Defaults, choices: ResolvedSettings) -> Adapter | None:
@@ -137,9 +124,7 @@ def _adapter(train: Train, weights: Any, defaults: Defaults, choices: ResolvedSe
     if kind != LORA:
         return Adapter(kind, 0, (), weights)
     rank = choices.pick("train.adapter.rank", given.rank, 8, default_of(defaults.framework))
-    rate = choices.pick("train.extra.lora_dropout", (train.extra or {}).get("lora_dropout"), 0.05, default_of(defaults.framework))
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1:
-        raise BadInput("train.extra.lora_dropout", f"must be a rate from 0 to 1, not {rate!r}")
+    rate = choices.pick("train.extra.lora_dropout", section(train.extra, Keys).lora_dropout, 0.05, default_of(defaults.framework))
     return Adapter(kind, rank, _roles(train, choices, defaults), weights, float(rate))
 
 
@@ -154,7 +139,8 @@ def _roles(train: Train, choices: ResolvedSettings, defaults: Defaults) -> tuple
         if wrong is not None:
             raise BadInput("train.adapter.targets", f"{wrong!r} is not a linear layer of LitGPT; known: {', '.join(ROLES)}")
         return tuple(role for role in switches if role in {ROLES[name] for name in listed})
-    chosen = tuple(role for role in switches if (train.extra or {}).get(f"lora_{role}", role in ("query", "value")))
+    keys = section(train.extra, Keys)
+    chosen = tuple(role for role in switches if getattr(keys, f"lora_{role}"))
     choices.note("train.adapter.targets", list(chosen), default_of(defaults.framework))
     return chosen
 
@@ -163,14 +149,15 @@ def _script(job: Job, recipe: Recipe, release: Release, choices: ResolvedSetting
     train = job.train
     assert train is not None
     adapter = recipe.setup.adapter
-    chunk = 0 if adapter is None else _extra(train, "lm_head_chunk_size", 128)
+    keys = section(train.extra, Keys)
+    chunk = 0 if adapter is None else keys.lm_head_chunk_size
     prompted = adapter is not None and adapter.kind in (PROMPT, SCALED)
     assumed = isinstance(job.model, InlineModel) and isinstance(job.model.shape, dict) and job.model.shape.get("family") == "gpt"
     if assumed:
         choices.assume("a shape does not say how the branches of a block are joined: side by side, with a norm each, as in LitGPT's default Config")
     return Script(
-        release, chunk, 0 if _pretrains(train) else (chunk or _extra(train, "chunk_size", 128)),
-        _extra(train, "adapter_prompt_length", 10) if prompted else 0, _extra(train, "adapter_start_layer", 2) if prompted else 0,
+        release, chunk, 0 if _pretrains(train) else (chunk or keys.chunk_size),
+        keys.adapter_prompt_length if prompted else 0, keys.adapter_start_layer if prompted else 0,
         recipe.setup.input_grads, assumed,
     )  # fmt: skip
 

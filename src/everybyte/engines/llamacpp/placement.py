@@ -8,9 +8,9 @@ from typing import NamedTuple
 from everybyte.allocator.ggml import Kind, kind
 from everybyte.basics.errors import BadInput
 from everybyte.catalog.releases import Release
+from everybyte.engines.llamacpp.extra import Keys
 from everybyte.engines.llamacpp.settings import Override, overrides_of
 from everybyte.job import Job
-from everybyte.rules.serving.settings import Extra
 
 
 class Formats(NamedTuple):
@@ -98,7 +98,7 @@ def _device(name: str, gpus: int, own: int) -> int:
     return number if number < gpus else own
 
 
-def split_of(job: Job, layers: int, release: Release, extra: Extra, formats: Formats) -> Split:
+def split_of(job: Job, layers: int, release: Release, keys: Keys, formats: Formats) -> Split:
     """Where the layers of a job are. Raises BadInput for a tensor_split that does not fit the GPUs."""
     serve = job.serve
     assert serve is not None
@@ -110,7 +110,7 @@ def split_of(job: Job, layers: int, release: Release, extra: Extra, formats: For
     shares += (0.0,) * (gpus - len(shares))
     total = sum(shares) or 1.0
     ends = tuple(sum(shares[: index + 1]) / total for index in range(gpus))
-    split = Split(gpus, layers, layers + 1, 0, ends, overrides_of(extra), formats, release)
+    split = Split(gpus, layers, layers + 1, 0, ends, overrides_of(keys), formats, release)
     if not gpus:
         return split
     return split.keeping(layers + 1 if serve.gpu_layers is None or serve.gpu_layers < 0 else serve.gpu_layers, release)

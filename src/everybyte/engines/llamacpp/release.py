@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import Any
 
 from everybyte.basics.errors import Unsupported
 from everybyte.catalog.releases import Number, Release, newest, releases
@@ -24,9 +23,9 @@ def is_fork(release: Release) -> bool:
     return release.line == FORK
 
 
-def release_of(serve: Serve, extra: dict[str, Any], choices: ResolvedSettings) -> Release:
+def release_of(serve: Serve, fork: str, choices: ResolvedSettings) -> Release:
     """The build that a job names; without one the build that is assumed, which is told. Raises Unsupported for an unknown fork."""
-    line = extra.get("fork") or LINE
+    line = fork or LINE
     if line not in (LINE, FORK):
         raise Unsupported("serve.extra.fork", f"{line!r} is not supported; supported: {LINE} and {FORK}")
     found = _BUILD.match((serve.version or "").strip()) if serve.engine != "ollama" else None

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from everybyte.basics.origin import inferred
 from everybyte.engines.llamacpp import ollama
 from everybyte.engines.llamacpp.beside import draft_of, tower_lines
 from everybyte.engines.llamacpp.cache import Formats, cells_of, stored
 from everybyte.engines.llamacpp.compute import buffers
+from everybyte.engines.llamacpp.extra import Keys
 from everybyte.engines.llamacpp.layers import blocks_of
 from everybyte.engines.llamacpp.parts import Parts
 from everybyte.engines.llamacpp.placement import Split, split_of
 from everybyte.engines.llamacpp.release import release_of
-from everybyte.engines.llamacpp.settings import NAME, Settings, settings_of
+from everybyte.engines.llamacpp.settings import Settings, settings_of
 from everybyte.engines.llamacpp.weights import Held, formats_of, held_weights, own_file
 from everybyte.job import Job
+from everybyte.job.extra import section
 from everybyte.layers.network import Network
 from everybyte.ledger.build import Line
 from everybyte.rules.accounting.account import Account, Device, Rank
 from everybyte.rules.accounting.overhead import context_line
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.quantization.gguf.size import FileKeys
 from everybyte.rules.serving.server_phases import ServerPhases
-from everybyte.rules.serving.settings import Extra
 
 LARGEST_GPU = 192 * 10**9
 """More weights than this on one GPU cannot be: tensors are overridden though the job does not say so."""
@@ -38,11 +38,11 @@ def account(job: Job, network: Network, device: Device) -> Account:
     if by_ollama:
         job = ollama.as_llamacpp(job, network, device, choices)
     assert job.serve is not None
-    extra = Extra(job.serve)
-    release = release_of(job.serve, {"fork": extra.get("fork")}, choices)
-    settings = settings_of(job, network, release, extra, choices)
-    formats = formats_of(job.serve, network, release, extra, own_file(job))
-    split = split_of(job, len(blocks_of(network)), release, extra, formats)
+    keys = section(job.serve.extra, Keys, "serve.extra")
+    release = release_of(job.serve, section(job.serve.extra, FileKeys, "serve.extra").fork, choices)
+    settings = settings_of(job, network, release, keys, choices)
+    formats = formats_of(job.serve, network, release, keys, own_file(job))
+    split = split_of(job, len(blocks_of(network)), release, keys, formats)
     beside = (*draft_of(job, network, settings, choices), *tower_lines(job, network, choices))
     parts = _parts(job, network, settings, split, choices)
     free = device.capacity - context_line(device.compute_capability).bytes - sum(line.bytes for line in beside)
@@ -51,9 +51,6 @@ def account(job: Job, network: Network, device: Device) -> Account:
             parts = _fitting(job, network, parts, free, choices)
         elif release.has("fits_itself"):
             choices.warn("all layers on GPUs do not fit; llama-server since December 2025 then moves layers to host memory (--fit): see serve.gpu_layers")
-    for name in WITHOUT_MEMORY:
-        extra.get(name)
-    extra.tell(choices, NAME)
     return Account(_ranks(parts, beside), choices, figures=_figures(parts))
 
 
@@ -82,15 +79,15 @@ def _parts(job: Job, network: Network, settings: Settings, split: Split, choices
     )  # fmt: skip
     forms = Formats(settings.key, settings.value, settings.latent, settings.flash)
     caches = tuple(stored(network, index, cells, forms, release) for index in range(split.layers))
-    compute = buffers(network, settings, cells, split, _pipelined(serve.extra or {}, split, weights, choices))
+    compute = buffers(network, settings, cells, split, _pipelined(section(serve.extra, Keys, "serve.extra"), split, weights, choices))
     if compute is None:
         choices.warn("the graph of this architecture is not written: no compute buffer is counted")
     return Parts(settings, split, cells, caches, weights, compute, network.vocab)
 
 
-def _pipelined(extra: dict[str, Any], split: Split, weights: Held, choices: ResolvedSettings) -> bool:
+def _pipelined(keys: Keys, split: Split, weights: Held, choices: ResolvedSettings) -> bool:
     """Several batches under way at once: layers split over GPUs, all of them there, and no tensor overridden (llama-context.cpp pipeline_parallel)."""
-    if split.gpus < 2 or not split.whole or split.overrides or extra.get("split-mode", "layer") != "layer":
+    if split.gpus < 2 or not split.whole or split.overrides or keys.split_mode != "layer":
         return False
     if max(weights.devices[:-1]) > LARGEST_GPU:
         choices.assume("more weights than any GPU holds: tensors are overridden to host memory though serve.extra.override-tensor does not say so")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from everybyte.allocator.ggml import Kind, kind
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of
 from everybyte.catalog.releases import Release
+from everybyte.engines.llamacpp.extra import Keys
 from everybyte.engines.llamacpp.release import is_fork
 from everybyte.job import Job, Serve
 from everybyte.layers.network import Network
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
-from everybyte.rules.serving.settings import Extra
 
 NAME = "llama.cpp"
 DEFAULT_CONTEXT, DEFAULT_BATCH, DEFAULT_UBATCH = 4096, 2048, 512
@@ -43,7 +43,7 @@ class Settings(NamedTuple):
     joins_experts: bool
 
 
-def settings_of(job: Job, network: Network, release: Release, extra: Extra, choices: ResolvedSettings) -> Settings:
+def settings_of(job: Job, network: Network, release: Release, keys: Keys, choices: ResolvedSettings) -> Settings:
     """The settings of a job. Raises BadInput and Unsupported with the key."""
     serve = job.serve
     assert serve is not None
@@ -58,8 +58,8 @@ def settings_of(job: Job, network: Network, release: Release, extra: Extra, choi
     flash = flash_of(serve, release, choices)
     key, value = cache_kinds(serve, flash, choices)
     return Settings(
-        release, context, min(ubatch, batch, total), slots, unified, flash, key, value, bool(serve.swa_full), _outputs(serve, slots, release, extra, choices),
-        _whole(extra, "mla", 3) if is_fork(release) else 0, _whole(extra, "amb", 1 << 20), extra.flag("fmoe"),
+        release, context, min(ubatch, batch, total), slots, unified, flash, key, value, bool(serve.swa_full), _outputs(serve, slots, release, keys, choices),
+        keys.mla if is_fork(release) else 0, keys.amb, keys.fmoe,
     )  # fmt: skip
 
 
@@ -101,10 +101,10 @@ def cache_kinds(serve: Serve, flash: bool, choices: ResolvedSettings) -> tuple[K
     return kinds[0], kinds[1]
 
 
-def _outputs(serve: Serve, slots: int, release: Release, extra: Extra, choices: ResolvedSettings) -> int:
+def _outputs(serve: Serve, slots: int, release: Release, keys: Keys, choices: ResolvedSettings) -> int:
     """Rows of logits; 0: one for each token, the library's own default and that of every front end before mid-2026. llama-server of a later build, if the
     job names one, asks for one row a slot and one more for each drafted token."""
-    stated = extra.count("n_outputs")
+    stated = keys.n_outputs
     if stated is not None or not release.has("few_outputs") or serve.engine == "ollama":
         return stated or 0
     if serve.version is None:
@@ -114,15 +114,6 @@ def _outputs(serve: Serve, slots: int, release: Release, extra: Extra, choices: 
     return slots * (1 + drafted)
 
 
-def _whole(extra: Extra, name: str, most: int) -> int:
-    value: Any = extra.get(name)
-    if value is None:
-        return 0
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise BadInput(f"serve.extra.{name}", f"must be a whole number from 0 to {most:,}, not {value!r}")
-    return value
-
-
 class Override(NamedTuple):
     """A pattern of tensor names and the device that it sends them to (-ot PATTERN=DEVICE)."""
 
@@ -130,21 +121,19 @@ class Override(NamedTuple):
     device: str
 
 
-def overrides_of(extra: Extra) -> tuple[Override, ...]:
+def overrides_of(keys: Keys) -> tuple[Override, ...]:
     """-ot, --cpu-moe and --n-cpu-moe in the order in which they count. Raises BadInput for what is no pattern."""
     found: list[Override] = []
-    stated = extra.get("override_tensor")
-    for text in [stated] if isinstance(stated, str) else stated or []:
-        if not isinstance(text, str):
-            raise BadInput("serve.extra.override-tensor", f"must be PATTERN=DEVICE or a list of them, not {text!r}")
+    stated = keys.override_tensor
+    for text in (stated,) if isinstance(stated, str) else stated or ():
         for part in re.split(r",(?=[^,]*=)", text):
             pattern, equals, device = part.rpartition("=")
             if not equals or not re.fullmatch(r"CPU|CUDA\d+|Vulkan\d+|ROCm\d+|Metal", device):
                 raise BadInput("serve.extra.override-tensor", f"{part!r} is not PATTERN=DEVICE with CPU or CUDA0, CUDA1 ...")
             found.append(Override(_compiled(pattern), device))
-    if extra.flag("cpu_moe"):
+    if keys.cpu_moe:
         found.append(Override(re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"), "CPU"))
-    first = extra.count("n_cpu_moe") or 0
+    first = keys.n_cpu_moe or 0
     return (*found, *(Override(re.compile(rf"blk\.{layer}\.ffn_(up|down|gate|gate_up)_(ch|)exps"), "CPU") for layer in range(first)))
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from everybyte.basics.dtypes import DTYPES
 from everybyte.basics.errors import Unsupported
 from everybyte.catalog.releases import Release
+from everybyte.engines.llamacpp.extra import Keys
 from everybyte.engines.llamacpp.placement import Formats, Split
 from everybyte.engines.llamacpp.release import is_fork
 from everybyte.job import Job, Serve
@@ -16,7 +17,6 @@ from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.quantization.gguf.size import GgufWeights, gguf_weights, stored_weights
 from everybyte.rules.quantization.gguf.tensors import Converter, gguf_tensors, typed_tensors
 from everybyte.rules.quantization.gguf.types import MIXTURES, packed_type, quantization
-from everybyte.rules.serving.settings import Extra
 
 UNKNOWN = "q4_k"
 """Format of matrices whose mixture no public rule says, for the graph alone."""
@@ -49,14 +49,14 @@ def own_file(job: Job) -> GgufWeights | None:
     return None if job.serve is not None and word_of(job.serve) else stored_weights(checkpoint_of(job.model))
 
 
-def formats_of(serve: Serve, network: Network, release: Release, extra: Extra, own: GgufWeights | None = None) -> Formats:
+def formats_of(serve: Serve, network: Network, release: Release, keys: Keys, own: GgufWeights | None = None) -> Formats:
     """Formats by tensor where quantize's rules are known, else one for all matrices. `own`: the tensors of the model's own file."""
     if own is not None:
         by_name = tuple((t.tensor.name, t.kind) for t in own.tensors)
-        return Formats(max((t.nbytes, t.kind) for t in own.tensors)[1], by_name, repacked=extra.flag("run_time_repack"))
+        return Formats(max((t.nbytes, t.kind) for t in own.tensors)[1], by_name, repacked=keys.run_time_repack)
     word = word_of(serve).casefold()
     interleaved = word.rpartition("_r")[2].isdigit() and "_r" in word
-    repacked = extra.flag("run_time_repack")
+    repacked = keys.run_time_repack
     plain = word.rpartition("_r")[0] if interleaved else word
     plain = f"{plain.removesuffix('_xl').removesuffix('_kx')}_m" if plain.endswith("_k_xl") else plain
     base = MIXTURES.get(plain) or packed_type(plain) or {"fp16": "f16", "fp32": "f32", "mxfp4": "mxfp4", "": "f16"}.get(plain) or _nearest(serve)

@@ -14,7 +14,9 @@ from everybyte.basics.record import Record
 from everybyte.basics.units import ceil_div
 from everybyte.catalog.generations import by_word
 from everybyte.catalog.releases import Release
+from everybyte.engines.lmdeploy.extra import Keys
 from everybyte.job import Job
+from everybyte.job.extra import section
 from everybyte.layers.network import Network, declare
 from everybyte.layers.recording.size import elements
 from everybyte.layers.recording.tape import Cache
@@ -23,7 +25,7 @@ from everybyte.models.count import DECLARE, parts
 from everybyte.rules.accounting.account import Account, Device
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.serving.kv_pool_server import Server, account_of
-from everybyte.rules.serving.settings import Extra, mesh_of, release_of
+from everybyte.rules.serving.settings import mesh_of, release_of
 from everybyte.rules.serving.tensor_parallel import Cut, refuse_odd
 from everybyte.rules.serving.weights import setup_of
 from everybyte.rules.step.cache import Format
@@ -58,20 +60,18 @@ def account(job: Job, network: Network, device: Device) -> Account:
     """The account of one replica."""
     assert job.serve is not None
     serve, choices = job.serve, ResolvedSettings()
-    extra = Extra(serve)
+    keys = section(serve.extra, Keys, "serve.extra")
     release = release_of(serve, "lmdeploy", choices)
     tp = mesh_of(job).tp or 1
     refuse_odd(network, tp)
     setup = setup_of(serve, network, choices)
-    context = choices.pick(
-        "serve.context", serve.context or extra.count("session_len"), network.max_positions or DEFAULT_CONTEXT, inferred("the model's maximum")
-    )
-    running = choices.pick("serve.sequences", serve.sequences or extra.count("max_batch_size"), _batch(device, release), default_of(NAME))
-    share = extra.share("cache_max_entry_count")
+    context = choices.pick("serve.context", serve.context or keys.session_len, network.max_positions or DEFAULT_CONTEXT, inferred("the model's maximum"))
+    running = choices.pick("serve.sequences", serve.sequences or keys.max_batch_size, _batch(device, release), default_of(NAME))
+    share = keys.cache_max_entry_count
     fraction = choices.pick("serve.memory_fraction", serve.memory_fraction or share, release.share("cache_share"), default_of(NAME))
-    page = choices.pick("serve.block_size", serve.block_size or extra.count("cache_block_seq_len"), 64, default_of(NAME))
-    is_pytorch = str(extra.get("backend") or "turbomind") == "pytorch"
-    tokens = serve.batched_tokens or extra.count("max_prefill_token_num")
+    page = choices.pick("serve.block_size", serve.block_size or keys.cache_block_seq_len, 64, default_of(NAME))
+    is_pytorch = keys.backend == "pytorch"
+    tokens = serve.batched_tokens or keys.max_prefill_token_num
     tokens = choices.pick("serve.batched_tokens", tokens, release.whole("prefill_pytorch") if is_pytorch else PREFILL, default_of(NAME))
     word = choices.pick("serve.kv_dtype", serve.kv_dtype.k if serve.kv_dtype else None, "auto", default_of(NAME))
     if word not in BITS:
@@ -81,7 +81,6 @@ def account(job: Job, network: Network, device: Device) -> Account:
         work = (_logits(network.vocab, tokens, running, release),)
     else:
         choices.assume("TurboMind's buffers come out of what cache_max_entry_count leaves; they are not in the rows")
-    extra.tell(choices, NAME)
     kind = Format(setup.weights if setup.weights.bits <= 16 else BF16)
     server = Server(
         NAME, setup, Cut(tp, tp, 1, tp, tp, tp), 1, kind, context, running, page, fraction, SOURCE, work, of_total=release.has("share_of_total"),

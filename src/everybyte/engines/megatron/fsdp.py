@@ -6,15 +6,16 @@ that have not gone back are whole, and the gradients of all that have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal, cast
 
 from msgspec.structs import replace
 
 from everybyte.basics.dtypes import BF16, FP8, FP16, FP32, DType
 from everybyte.basics.errors import Unsupported
 from everybyte.basics.units import ceil_div
+from everybyte.engines.megatron.extra import Keys
 from everybyte.engines.megatron.layout import MegatronLayout
 from everybyte.engines.megatron.portions import by_width, divided_text, is_expert, is_fp8, numel_of
 from everybyte.layers.network import Network
@@ -239,25 +240,25 @@ def _parts(
 TYPES = {"fp32": FP32, "bf16": BF16, "fp16": FP16}
 
 
-def strategy_of(extra: Mapping[str, Any]) -> Strategy:
+def strategy_of(keys: Keys) -> Strategy:
     """What is divided; all where the job does not say. Raises Unsupported for unknown words, and for states over a further group of ranks."""
-    word = extra.get("data-parallel-sharding-strategy", "optim_grads_params")
+    word = keys.data_parallel_sharding_strategy
     if word not in STRATEGIES:
         raise Unsupported("train.extra.data-parallel-sharding-strategy", f"{word!r} is unknown; supported: {', '.join(STRATEGIES)}")
-    if extra.get("outer-dp-sharding-strategy", "no_shard") != "no_shard":
+    if keys.outer_dp_sharding_strategy != "no_shard":
         raise Unsupported("train.extra.outer-dp-sharding-strategy", "only no_shard is supported")
-    if extra.get("fsdp-double-buffer") or extra.get("nccl-ub"):
+    if keys.fsdp_double_buffer or keys.nccl_ub:
         raise Unsupported("train.extra.fsdp-double-buffer", "is not supported yet; leave it out, and buffers are allocated when they are needed")
-    return cast("Strategy", word)
+    return word
 
 
-def gradient_type(extra: Mapping[str, Any], stated: DType | None) -> DType | None:
+def gradient_type(keys: Keys, stated: DType | None) -> DType | None:
     """Type of the main gradients: as Megatron-FSDP's own setting says, else as the job does; None for that of the weights."""
-    word = extra.get("megatron-fsdp-main-grads-dtype")
+    word = keys.megatron_fsdp_main_grads_dtype
     return TYPES.get(str(word)) if word is not None else stated
 
 
-def main_bytes(extra: Mapping[str, Any]) -> int:
+def main_bytes(keys: Keys) -> int:
     """Bytes of a main weight: in fp32 whatever the weights are, 0 where the weights are stepped themselves (`auto`)."""
-    kind = TYPES.get(str(extra.get("megatron-fsdp-main-params-dtype", "fp32")))
+    kind = TYPES.get(keys.megatron_fsdp_main_params_dtype)
     return 0 if kind is None else kind.block_bytes

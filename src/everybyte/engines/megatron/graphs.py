@@ -6,13 +6,12 @@ while graphs are captured PyTorch counts it as allocated, when they are replayed
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from everybyte.basics.errors import BadInput
 from everybyte.basics.record import Record
+from everybyte.engines.megatron.extra import Keys
 from everybyte.engines.megatron.layers.block import TransformerLayer
 from everybyte.engines.megatron.layers.embedding_and_head import Received
 from everybyte.engines.megatron.run import Run, all_chunks
@@ -24,7 +23,6 @@ from everybyte.rules.parallel.stages import Stage
 
 INPUTS = "Megatron-LM core/transformer/cuda_graphs.py _get_sample_arguments: hidden states and a mask for each layer and micro-batch in flight"
 OUTPUTS = "TransformerEngine pytorch/graph.py _make_graphed_callables static_grad_outputs: one for all graphs"
-WARMUP = "cuda-graph-warmup-steps"
 
 
 class Graphs(Record, frozen=True):
@@ -34,16 +32,13 @@ class Graphs(Record, frozen=True):
     at_start: bool = False
 
 
-def graphs_of(extra: Mapping[str, Any]) -> Graphs:
+def graphs_of(keys: Keys) -> Graphs:
     """What the settings say: modules as a list or in brackets, steps that run before capture (3 by default). Raises BadInput for no number of steps."""
-    modules = extra.get("cuda-graph-modules", extra.get("cuda-graph-scope", ()))
+    modules = keys.cuda_graph_modules or keys.cuda_graph_scope or ()
     words = modules.strip("[]").replace(",", " ").split() if isinstance(modules, str) else [str(word) for word in modules or ()]
-    if extra.get("cuda-graph-impl") != "transformer_engine" or "attn" not in words:
+    if keys.cuda_graph_impl != "transformer_engine" or "attn" not in words:
         return Graphs()
-    steps = extra.get(WARMUP, 3)
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
-        raise BadInput(f"train.extra.{WARMUP}", f"must be a whole number of steps, not {steps!r}")
-    return Graphs(True, steps == 0)
+    return Graphs(True, keys.cuda_graph_warmup_steps == 0)
 
 
 def captured(network: Network) -> Network:

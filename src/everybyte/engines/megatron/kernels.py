@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
 from everybyte.basics.errors import Unsupported
 from everybyte.basics.record import Record
 from everybyte.basics.units import KiB, MiB
 from everybyte.catalog.releases import Number, Release, newest, stated
+from everybyte.engines.megatron.extra import Keys
 from everybyte.engines.megatron.style import AttentionKernel
 from everybyte.job import Train
 from everybyte.ledger.build import Line, plain
@@ -56,25 +56,25 @@ def major(compute_capability: str) -> int:
     return int(head) if head.isdigit() else 9
 
 
-def is_deterministic(extra: Mapping[str, Any]) -> bool:
+def is_deterministic(keys: Keys) -> bool:
     """Whether Transformer Engine may use deterministic algorithms alone."""
-    return bool(extra.get("deterministic-mode")) or str(extra.get("NVTE-ALLOW-NONDETERMINISTIC-ALGO", "1")) == "0"
+    return keys.deterministic_mode or str(keys.NVTE_ALLOW_NONDETERMINISTIC_ALGO) == "0"
 
 
-def attention_kernel(train: Train, extra: Mapping[str, Any], capability: str, *, te: bool, drops: bool) -> AttentionKernel:
+def attention_kernel(train: Train, keys: Keys, capability: str, *, te: bool, drops: bool) -> AttentionKernel:
     """The kernel that the job names, or the one that Transformer Engine chooses.
 
     It takes FlashAttention 2 below compute capability 9.0, else cuDNN (attention/dot_product_attention/utils.py get_attention_backend), unless cuDNN
     has no deterministic backward: from 10.0 on with dropout (common/fused_attn/fused_attn.cpp).
     """
-    word = train.attention or {"flash": "flash2", "fused": "te"}.get(str(extra.get("attention-backend", "te")), str(extra.get("attention-backend", "te")))
+    word = train.attention or {"flash": "flash2", "fused": "te"}.get(keys.attention_backend, keys.attention_backend)
     if not te:
         return "unfused"
     if word in STORED:
         return "unfused" if STORED[word] == "unfused" else "flash2"
     if word not in ("te", "auto", "flash3"):
         raise Unsupported("train.attention", f"{word!r} is not supported by Megatron-LM; supported: te (its own choice), flash2, flash3 and unfused")
-    if word == "te" and (major(capability) < 9 or (major(capability) >= 10 and drops and is_deterministic(extra))):
+    if word == "te" and (major(capability) < 9 or (major(capability) >= 10 and drops and is_deterministic(keys))):
         return "flash2"
     return "cudnn"
 
@@ -103,9 +103,9 @@ class Site(Record, frozen=True):
         return handle_workspace(self.capability, self.config, widens_blackwell=self.versions.torch.has("wide_blackwell_workspaces"))
 
 
-def workspace_config(extra: Mapping[str, Any]) -> str:
+def workspace_config(keys: Keys) -> str:
     """CUBLAS_WORKSPACE_CONFIG; deterministic mode sets it where the environment does not (training/determinism.py)."""
-    return str(extra.get("CUBLAS-WORKSPACE-CONFIG", ":4096:8" if extra.get("deterministic-mode") else ""))
+    return keys.CUBLAS_WORKSPACE_CONFIG if keys.CUBLAS_WORKSPACE_CONFIG is not None else ":4096:8" if keys.deterministic_mode else ""
 
 
 def handle_workspace(capability: str, config: str, *, widens_blackwell: bool = True) -> int:

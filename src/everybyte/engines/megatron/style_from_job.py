@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, cast
+from typing import cast
 
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of
+from everybyte.engines.megatron.extra import Keys
 from everybyte.engines.megatron.graphs import graphs_of
 from everybyte.engines.megatron.kernels import Versions, attention_kernel
 from everybyte.engines.megatron.network import Recomputed
 from everybyte.engines.megatron.style import CrossEntropy, Dispatcher, Style
 from everybyte.job import Train
+from everybyte.job.framework import SEVERAL
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 
 MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
@@ -24,59 +25,57 @@ DISPATCHERS = ("allgather", "alltoall", "flex")
 FUSIONS = ("native", "te")
 
 
-def is_swift(extra: Mapping[str, Any]) -> bool:
+def is_swift(train: Train) -> bool:
     """Whether ms-swift runs Megatron-LM, with defaults of its own (swift/megatron/arguments/megatron_args.py)."""
-    return extra.get("framework") == "ms-swift"
+    return train.framework == SEVERAL
 
 
-def style_of(train: Train, extra: Mapping[str, Any], capability: str, found: Versions, choices: ResolvedSettings) -> Style:
+def style_of(train: Train, keys: Keys, capability: str, found: Versions, choices: ResolvedSettings) -> Style:
     """The implementations that run. Raises BadInput or Unsupported with the key's path."""
-    nemo, swift = train.framework == "nemo", is_swift(extra)
+    nemo, swift = train.framework == "nemo", is_swift(train)
     origin = default_of("Megatron-Bridge" if nemo else "Megatron-LM")
-    te = choices.pick("train.extra.transformer-impl", extra.get("transformer-impl"), "transformer_engine", origin) != "local"
+    te = choices.pick("train.extra.transformer-impl", keys.transformer_impl, "transformer_engine", origin) != "local"
     rate = choices.pick("train.dropout", train.dropout, 0.0 if nemo else 0.1, origin)
-    fused, graphs = bool(extra.get("cross-entropy-loss-fusion")), graphs_of(extra)
+    fused, graphs = keys.cross_entropy_loss_fusion, graphs_of(keys)
+    dispatcher = _word(keys.moe_token_dispatcher_type, "moe-token-dispatcher-type", DISPATCHERS, "alltoall" if nemo or swift else "allgather")
     return Style(
-        te=te, attention=attention_kernel(train, extra, capability, te=te, drops=rate > 0), dropout=rate > 0,
-        rope_fused=te and bool(extra.get("apply-rope-fusion", not extra.get("no-rope-fusion") and not swift)),
-        rotary=_share(extra), qk_norm=bool(extra.get("qk-layernorm")),
-        glu_fused=not extra.get("no-bias-swiglu-fusion"), relu_fused=bool(extra.get("use-fused-weighted-squared-relu")),
-        wgrad_fused=not extra.get("no-gradient-accumulation-fusion"), deterministic=bool(extra.get("deterministic-mode")) and found.core.has("adds_by_index"),
-        permute_fused=bool(extra.get("moe-permute-fusion")),
-        dispatcher=cast("Dispatcher", _word(extra, "moe-token-dispatcher-type", DISPATCHERS, "alltoall" if nemo or swift else "allgather")),
-        offloaded=offloaded_of(train, extra), capacity=_capacity(extra),
-        pads_experts=bool(extra.get("moe-pad-expert-input-to-capacity")), forces_balance=bool(extra.get("moe-router-force-load-balancing")),
+        te=te, attention=attention_kernel(train, keys, capability, te=te, drops=rate > 0), dropout=rate > 0,
+        rope_fused=te and (not keys.no_rope_fusion and not swift if keys.apply_rope_fusion is None else keys.apply_rope_fusion),
+        rotary=_share(keys), qk_norm=keys.qk_layernorm,
+        glu_fused=not keys.no_bias_swiglu_fusion, relu_fused=keys.use_fused_weighted_squared_relu,
+        wgrad_fused=not keys.no_gradient_accumulation_fusion, deterministic=keys.deterministic_mode and found.core.has("adds_by_index"),
+        permute_fused=keys.moe_permute_fusion,
+        dispatcher=cast("Dispatcher", dispatcher),
+        offloaded=offloaded_of(train, keys), capacity=_capacity(keys),
+        pads_experts=keys.moe_pad_expert_input_to_capacity, forces_balance=keys.moe_router_force_load_balancing,
         late_weights=not found.core.has("weighs_early"), fp8=train.precision == "fp8", recompute=modules_of(train, choices),
-        cross_entropy=cast("CrossEntropy", _word(extra, "cross-entropy-fusion-impl", FUSIONS, "native")) if fused else "eager",
-        loads_mask=not extra.get("no-create-attention-mask-in-dataloader") and not (nemo or swift), binary_head=not extra.get("bert-no-binary-head"),
-        mtp_repeated=bool(extra.get("mtp-use-repeated-layer")), captured=graphs.attention, replayed=graphs.at_start,
+        cross_entropy=cast("CrossEntropy", _word(keys.cross_entropy_fusion_impl, "cross-entropy-fusion-impl", FUSIONS, "native")) if fused else "eager",
+        loads_mask=not keys.no_create_attention_mask_in_dataloader and not (nemo or swift), binary_head=not keys.bert_no_binary_head,
+        mtp_repeated=keys.mtp_use_repeated_layer, captured=graphs.attention, replayed=graphs.at_start,
     )  # fmt: skip
 
 
-def _word(extra: Mapping[str, Any], key: str, allowed: tuple[str, ...], usual: str) -> str:
-    value = extra.get(key, usual)
+def _word(value: str | None, key: str, allowed: tuple[str, ...], usual: str) -> str:
+    value = usual if value is None else value
     if value not in allowed:
         raise Unsupported(f"train.extra.{key}", f"{value!r} is not supported yet; supported: {', '.join(allowed)}")
     return str(value)
 
 
-def _share(extra: Mapping[str, Any]) -> tuple[int, int]:
+def _share(keys: Keys) -> tuple[int, int]:
     """Share of each head that turns, as (numerator, denominator)."""
-    value = extra.get("rotary-percent", 1)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-        raise BadInput("train.extra.rotary-percent", f"must be a share above 0 and at most 1, not {value!r}")
-    share = Fraction(value).limit_denominator(1024)
+    share = Fraction(keys.rotary_percent).limit_denominator(1024)
     return share.numerator, share.denominator
 
 
-def _capacity(extra: Mapping[str, Any]) -> tuple[int, int]:
+def _capacity(keys: Keys) -> tuple[int, int]:
     """The capacity factor of experts as (numerator, denominator); a negative one is none (core/transformer/transformer_config.py)."""
-    value = extra.get("moe-expert-capacity-factor")
-    if value is None or (isinstance(value, int | float) and value < 0):
-        if extra.get("moe-pad-expert-input-to-capacity"):
+    value = keys.moe_expert_capacity_factor
+    if value is None or value < 0:
+        if keys.moe_pad_expert_input_to_capacity:
             raise BadInput("train.extra.moe-pad-expert-input-to-capacity", "needs moe-expert-capacity-factor: what experts are padded to")
         return 0, 1
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1024:
+    if value == 0:
         raise BadInput("train.extra.moe-expert-capacity-factor", f"must be a factor above 0 and at most 1024, or negative for none, not {value!r}")
     factor = Fraction(value).limit_denominator(1024)
     return factor.numerator, factor.denominator
@@ -94,15 +93,15 @@ def modules_of(train: Train, choices: ResolvedSettings) -> tuple[str, ...]:
     return tuple(sorted(modules))
 
 
-def offloaded_of(train: Train, extra: Mapping[str, Any]) -> tuple[str, ...]:
+def offloaded_of(train: Train, keys: Keys) -> tuple[str, ...]:
     """Modules whose kept tensors wait in host memory. Raises Unsupported for another way of offloading activations."""
     where = train.offload.activations if train.offload is not None else None
     if where in (None, "none"):
         return ()
-    words = extra.get("offload-modules")
+    words = keys.offload_modules
     modules = re.findall(r"\w+", words) if isinstance(words, str) else [str(word) for word in words or ()]
     wrong = next((name for name in modules if name not in PARKED), None)
-    if where != "cpu" or not extra.get("fine-grained-activation-offloading") or not modules:
+    if where != "cpu" or not keys.fine_grained_activation_offloading or not modules:
         raise Unsupported("train.offload.activations", "needs train.extra.fine-grained-activation-offloading and offload-modules")
     if wrong is not None:
         raise Unsupported("train.extra.offload-modules", f"{wrong!r} is not supported; supported: {', '.join(PARKED)}")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+import msgspec
 from msgspec.structs import replace
 
 from everybyte.basics.dtypes import BF16, FP16, FP32, DType, dtype
-from everybyte.basics.errors import BadInput, Unsupported
+from everybyte.basics.errors import Unsupported
 from everybyte.basics.origin import default_of, inferred
+from everybyte.engines.megatron.extra import Keys
 from everybyte.engines.megatron.fsdp import FsdpLayout, gradient_type, main_bytes, strategy_of
 from everybyte.engines.megatron.kernels import Site, Versions, graph_workspaces, versions_of, workspace_config, workspace_lines
 from everybyte.engines.megatron.layout import MegatronLayout, States
@@ -20,6 +21,7 @@ from everybyte.engines.megatron.stage import StageBill
 from everybyte.engines.megatron.style import Style
 from everybyte.engines.megatron.style_from_job import full_of, is_swift, style_of
 from everybyte.job import InlineModel, Job, Train
+from everybyte.job.extra import section
 from everybyte.job.form import Optimizer
 from everybyte.job.words import Sharding
 from everybyte.layers.network import Network
@@ -28,12 +30,13 @@ from everybyte.layers.recording.size import Batch
 from everybyte.ledger.build import Line
 from everybyte.models.count import parameter_count
 from everybyte.rules.accounting.account import Account, Device, Rank
+from everybyte.rules.accounting.conventions import CORE
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.communication.nccl import beside_allocator
 from everybyte.rules.optimizers.plan import OptimizerPlan
 from everybyte.rules.parallel.mesh import Mesh, mesh_of
 from everybyte.rules.parallel.pipeline import outdone
-from everybyte.rules.parallel.schedules import Plan, plan_of, with_hyphens
+from everybyte.rules.parallel.schedules import Plan, plan_of
 from everybyte.rules.parallel.stages import Stage, kinds, stages_of
 from everybyte.rules.step.recipe import Recipe
 
@@ -45,24 +48,24 @@ def account(job: Job, network: Network, device: Device) -> Account:
     """The ranks of a job by pipeline stage. Raises BadInput or Unsupported with the key's path."""
     assert job.train is not None
     train, choices = job.train, ResolvedSettings()
-    extra = with_hyphens(train.extra)
+    keys = section(train.extra, Keys)
     choices.note("train.framework", train.framework, "given")
     _refuse(train)
-    distributed = _is_distributed(train, extra, choices)
-    mesh = mesh_of(train, job.hardware, network, choices, sharding="distributed-optimizer" if distributed else "ddp")
+    distributed = _is_distributed(train, keys, choices)
+    mesh = mesh_of(train, job.hardware, network, choices, sharding="distributed-optimizer" if distributed else "ddp", conventions=CORE)
     found = versions_of(train)
-    style = style_of(train, extra, device.compute_capability, found, choices)
+    style = style_of(train, keys, device.compute_capability, found, choices)
     split = Split(mesh.tp, mesh.sp, mesh.cp, mesh.ep, mesh.etp)
-    plan = plan_of(train, mesh.pp, choices) if mesh.pp > 1 else None
+    plan = plan_of(train, mesh.pp, choices, CORE) if mesh.pp > 1 else None
     vocab = _vocab(job, network, mesh.tp, choices)
     recipe = _recipe(train, network, mesh, choices)
-    site = _site(extra, style, network, device, found)
+    site = _site(keys, style, network, device, found)
     run = Run(
-        network, vocab, split, style, recipe, _layout(train, extra, network, mesh, recipe, distributed=distributed), full_of(train, choices),
-        device.compute_capability, plan, found, workspace_lines(site), graph_workspaces(site), _deferred(extra, plan),
+        network, vocab, split, style, recipe, _layout(train, keys, network, mesh, recipe, distributed=distributed), full_of(train, choices),
+        device.compute_capability, plan, found, workspace_lines(site), graph_workspaces(site), _deferred(keys, plan),
     )  # fmt: skip
     stages = (_only(network),) if plan is None else stages_of(train, network, plan)
-    outside = beside_allocator(job, mesh, "megatron", device, experts=bool(network.experts), tied=network.tied)
+    outside = beside_allocator(job, mesh, "core", device, experts=bool(network.experts), tied=network.tied)
     uneven = _unevenly_routed(run)
     if uneven is not None:
         choices.assume("routing is balanced: every expert gets the same number of tokens")
@@ -102,21 +105,21 @@ def _refuse(train: Train) -> None:
         )
 
 
-def _on_host(train: Train, extra: Mapping[str, Any], *, answered: bool) -> bool:
+def _on_host(train: Train, keys: Keys, *, answered: bool) -> bool:
     """Whether the optimizer runs in host memory. Raises Unsupported for a part of it, and under Megatron-FSDP."""
     asked = train.offload
     where = asked.optimizer if asked is not None else None
-    if where in (None, "none") and not extra.get("optimizer-cpu-offload"):
+    if where in (None, "none") and not keys.optimizer_cpu_offload:
         return False
-    fraction = asked.fraction if asked is not None and asked.fraction is not None else extra.get("optimizer-offload-fraction", 1)
+    fraction = asked.fraction if asked is not None and asked.fraction is not None else keys.optimizer_offload_fraction
     if where not in (None, "none", "cpu") or fraction != 1 or not answered:
         raise Unsupported("train.offload.optimizer", "supported: cpu with fraction 1, without Megatron-FSDP")
     return True
 
 
-def _is_distributed(train: Train, extra: Mapping[str, Any], choices: ResolvedSettings) -> bool:
-    usual: Sharding = "distributed-optimizer" if extra.get("use-distributed-optimizer") or train.framework == "nemo" else "ddp"
-    if extra.get("use-megatron-fsdp"):
+def _is_distributed(train: Train, keys: Keys, choices: ResolvedSettings) -> bool:
+    usual: Sharding = "distributed-optimizer" if keys.use_distributed_optimizer or train.framework == "nemo" else "ddp"
+    if keys.use_megatron_fsdp:
         usual = "megatron-fsdp"
     return SHARDINGS[choices.pick("train.sharding", train.sharding, usual, default_of(train.framework or ""))]
 
@@ -124,20 +127,18 @@ def _is_distributed(train: Train, extra: Mapping[str, Any], choices: ResolvedSet
 def _vocab(job: Job, network: Network, tp: int, choices: ResolvedSettings) -> int:
     """Rows of the embedding: as the shape says, or padded."""
     stated = isinstance(job.model, InlineModel) and isinstance(job.model.shape, dict) and job.model.shape.get("padded_vocab") is not None
-    own = job.train is not None and is_swift(with_hyphens(job.train.extra))  # mcore_bridge config/parser.py: padded_vocab_size is the checkpoint's
+    own = job.train is not None and is_swift(job.train)  # mcore_bridge config/parser.py: padded_vocab_size is the checkpoint's
     rows = network.vocab if (stated or own) and network.vocab % tp == 0 else padded(network.vocab, tp)
     if rows != network.vocab:
         choices.assume(f"the vocabulary of {network.vocab:,} is padded to {rows:,}, a multiple of 128·tp (make_vocab_size_divisible_by)")
     return rows
 
 
-def _deferred(extra: Mapping[str, Any], plan: Plan | None) -> int:
+def _deferred(keys: Keys, plan: Plan | None) -> int:
     """Micro-batches for which a pipeline puts the head's weight gradient off; a limit of 0 means all."""
-    if plan is None or not extra.get("defer-embedding-wgrad-compute"):
+    if plan is None or not keys.defer_embedding_wgrad_compute:
         return 0
-    limit = extra.get("wgrad-deferral-limit", 0)
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-        raise BadInput("train.extra.wgrad-deferral-limit", f"must be a whole number of micro-batches, not {limit!r}")
+    limit = keys.wgrad_deferral_limit
     return min(limit or plan.microbatches, plan.microbatches)
 
 
@@ -183,12 +184,12 @@ def _gradient(train: Train, half: DType) -> DType:
     given = train.dtypes.grads if train.dtypes is not None else None
     if given not in (None, "none"):
         return dtype(str(given), "train.dtypes.grads")
-    if with_hyphens(train.extra).get("grad-reduce-in-bf16") and half == BF16:
+    if section(train.extra, Keys).grad_reduce_in_bf16 and half == BF16:
         return BF16
     return FP16 if half == FP16 else FP32
 
 
-def _layout(train: Train, extra: Mapping[str, Any], network: Network, mesh: Mesh, recipe: Recipe, *, distributed: bool) -> MegatronLayout:
+def _layout(train: Train, keys: Keys, network: Network, mesh: Mesh, recipe: Recipe, *, distributed: bool) -> MegatronLayout:
     asked = train.optimizer or Optimizer()
     gradient = recipe.gradient or FP32
     stated = (train.dtypes.optimizer if train.dtypes is not None else None) or asked.state_dtype
@@ -198,41 +199,42 @@ def _layout(train: Train, extra: Mapping[str, Any], network: Network, mesh: Mesh
         raise Unsupported("train.optimizer.name", f"{asked.name!r} is not supported for Megatron-LM; supported: adamw and muon")
     master = 0 if recipe.setup.weights == FP32 else 4
     n = recipe.batch.b * recipe.batch.s // (mesh.tp if mesh.sp else 1)
-    is_fsdp = train.sharding == "megatron-fsdp" or bool(extra.get("use-megatron-fsdp"))
-    on_host = _on_host(train, extra, answered=not is_fsdp)
+    is_fsdp = train.sharding == "megatron-fsdp" or keys.use_megatron_fsdp
+    on_host = _on_host(train, keys, answered=not is_fsdp)
     if is_fsdp:
         given = train.dtypes.grads if train.dtypes is not None else None
         return FsdpLayout(
-            distributed=True, shards=mesh.shards, expert_shards=mesh.expert_shards, states_kept=States(main_bytes(extra), moment), gradient=gradient,
-            widens=not extra.get("use-precision-aware-optimizer"), hidden=recipe.stream.nbytes(n * network.hidden), strategy=strategy_of(extra),
-            fp8_weights=train.precision == "fp8" and bool(extra.get("fp8-param-gather")),
-            stated=gradient_type(extra, None if given in (None, "none") else gradient), keeps_ends=versions_of(train).core.has("keeps_ends"),
+            distributed=True, shards=mesh.shards, expert_shards=mesh.expert_shards, states_kept=States(main_bytes(keys), moment), gradient=gradient,
+            widens=not keys.use_precision_aware_optimizer, hidden=recipe.stream.nbytes(n * network.hidden), strategy=strategy_of(keys),
+            fp8_weights=train.precision == "fp8" and keys.fp8_param_gather,
+            stated=gradient_type(keys, None if given in (None, "none") else gradient), keeps_ends=versions_of(train).core.has("keeps_ends"),
         )  # fmt: skip
     return MegatronLayout(
         distributed=distributed, shards=mesh.shards, expert_shards=mesh.expert_shards, states_kept=States(master, moment, muon), gradient=gradient,
-        on_host=on_host, widens=gradient.bits < 32 and not _reads_gradients(train, extra, on_host=on_host),
-        bucket=max(40_000_000, 1_000_000 * mesh.shards) if extra.get("overlap-grad-reduce") else 0,
-        fp8_copies=train.precision == "fp8" and not extra.get("fp8-param-gather"),
-        fp8_alone=train.precision == "fp8" and distributed and bool(extra.get("fp8-param-gather") and extra.get("disable-parameter-transpose-cache")),
-        whole_tensors=muon and distributed and bool(extra.get("no-use-layer-wise-param-layout")), hidden=recipe.stream.nbytes(n * network.hidden),
+        on_host=on_host, widens=gradient.bits < 32 and not _reads_gradients(train, keys, on_host=on_host),
+        bucket=max(40_000_000, 1_000_000 * mesh.shards) if keys.overlap_grad_reduce else 0,
+        fp8_copies=train.precision == "fp8" and not keys.fp8_param_gather,
+        fp8_alone=train.precision == "fp8" and distributed and bool(keys.fp8_param_gather and keys.disable_parameter_transpose_cache),
+        whole_tensors=muon and distributed and keys.no_use_layer_wise_param_layout, hidden=recipe.stream.nbytes(n * network.hidden),
     )  # fmt: skip
 
 
-def _reads_gradients(train: Train, extra: Mapping[str, Any], *, on_host: bool) -> bool:
+def _reads_gradients(train: Train, keys: Keys, *, on_host: bool) -> bool:
     """Whether the optimizer reads 16-bit main gradients as they are, without an fp32 copy: the precision-aware one does, but on the device with fp32 main
     weights only where no fp8 recipe but delayed scaling is named (optimizer/optimizer_config.py use_precision_aware_optimizer_no_fp8_or_ds_fp8).
     Megatron-Bridge names one in bf16 too: `tensorwise` is the default of its MixedPrecisionConfig, which is written into the optimizer's settings."""
-    if not extra.get("use-precision-aware-optimizer"):
+    if not keys.use_precision_aware_optimizer:
         return False
     usual = "tensorwise" if train.framework == "nemo" else "delayed"
-    has_wide_weights = str(extra.get("main-params-dtype", "fp32")) in ("fp32", "torch.float32")
-    return on_host or not has_wide_weights or extra.get("fp8-recipe", usual) in (None, "none", "delayed")
+    recipe = usual if keys.fp8_recipe is msgspec.UNSET else keys.fp8_recipe
+    has_wide_weights = keys.main_params_dtype in ("fp32", "torch.float32")
+    return on_host or not has_wide_weights or recipe in (None, "none", "delayed")
 
 
-def _site(extra: Mapping[str, Any], style: Style, network: Network, device: Device, found: Versions) -> Site:
+def _site(keys: Keys, style: Style, network: Network, device: Device, found: Versions) -> Site:
     """What decides the workspaces. The router of a mixture runs in Transformer Engine whatever runs the layers (moe/moe_utils.py router_gating_linear)."""
     return Site(
-        device.compute_capability, found, workspace_config(extra), style.te or bool(network.experts),
-        grouped=style.te and bool(network.experts) and bool(extra.get("moe-grouped-gemm")), overlapped=style.te and bool(extra.get("tp-comm-overlap")),
-        graphs=style.captured and style.attention == "unfused", streams=bool(extra.get("overlap-moe-expert-parallel-comm")),
+        device.compute_capability, found, workspace_config(keys), style.te or bool(network.experts),
+        grouped=style.te and bool(network.experts) and keys.moe_grouped_gemm, overlapped=style.te and keys.tp_comm_overlap,
+        graphs=style.captured and style.attention == "unfused", streams=keys.overlap_moe_expert_parallel_comm,
     )  # fmt: skip

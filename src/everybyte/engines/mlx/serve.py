@@ -13,7 +13,9 @@ from everybyte.basics.dtypes import BF16, DTYPES
 from everybyte.basics.errors import Unsupported
 from everybyte.basics.origin import default_of, inferred
 from everybyte.basics.units import GiB, round_up
+from everybyte.engines.mlx.extra import Keys
 from everybyte.job import Job, Serve
+from everybyte.job.extra import section
 from everybyte.layers.network import Network
 from everybyte.layers.recording.setup import Kernels, Packed, Setup
 from everybyte.ledger.build import Line, plain
@@ -23,7 +25,7 @@ from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.serving.kv_pool_server import prompt_line
 from everybyte.rules.serving.pages import layer_caches, prices
 from everybyte.rules.serving.server_phases import Phases, ServerPhases
-from everybyte.rules.serving.settings import Extra, known_of
+from everybyte.rules.serving.settings import known_of
 from everybyte.rules.serving.tensor_parallel import Cut
 from everybyte.rules.step.cache import Format
 from everybyte.rules.step.persistent_state import weight_lines
@@ -44,11 +46,11 @@ def account(job: Job, network: Network, device: Device) -> Account:
     """The account of one process."""
     assert job.serve is not None
     serve, choices, known = job.serve, ResolvedSettings(), known_of(job)
-    extra = Extra(serve)
+    keys = section(serve.extra, Keys, "serve.extra")
     setup = _setup(serve, network, choices)
     context = choices.pick("serve.context", serve.context, min(network.max_positions or CONTEXT, CONTEXT), default_of(NAME))
     sequences = choices.pick("serve.sequences", serve.sequences, 1, default_of(NAME))
-    kind = _kind(serve, setup, extra, choices)
+    kind = _kind(serve, setup, keys, choices)
     layers = layer_caches(network, Cut(), kind)
     found = prices(layers)
     tokens = round_up(context, STEP)
@@ -60,12 +62,11 @@ def account(job: Job, network: Network, device: Device) -> Account:
     figures = {"weights": known.get("weights", sum(line.bytes for line in rows)), "kv.bytes_per_token": found.token, "kv.bytes": size}
     if states:
         figures["state.bytes"] = states
-    wired = extra.count("iogpu.wired_limit_mb") or extra.count("wired_limit_mb")
+    wired = keys.system_limit_mb or keys.wired_limit_mb
     limit = wired * 2**20 if wired else _working_set(device.capacity)
     refusals = _refusals(sum(line.bytes for line in held), limit, device)
     if device.capacity:
         choices.assume(f"the GPU may use {limit / GiB:,.1f} of {device.capacity / GiB:,.1f} GiB ({WIRED})")
-    extra.tell(choices, NAME)
     phases: Phases = (("load", rows), ("prefill", (*held, _work(network, min(PREFILL, context) * sequences))), ("decode", held))
     return Account((Rank(ServerPhases(phases)),), choices, figures=figures, refusals=refusals)
 
@@ -99,12 +100,12 @@ def _setup(serve: Serve, network: Network, choices: ResolvedSettings) -> Setup:
     return replace(setup, packed=Packed("mlx", skip, group, bits=bits, experts=True))
 
 
-def _kind(serve: Serve, setup: Setup, extra: Extra, choices: ResolvedSettings) -> Format:
+def _kind(serve: Serve, setup: Setup, keys: Keys, choices: ResolvedSettings) -> Format:
     """--kv-bits, or 16 bits."""
     given = serve.kv_dtype.k if serve.kv_dtype else None
-    bits = extra.count("kv_bits") or {"int8": 8, "int4": 4, "q8": 8, "q4": 4}.get(given or "", 0)
+    bits = keys.kv_bits or {"int8": 8, "int4": 4, "q8": 8, "q4": 4}.get(given or "", 0)
     choices.note("serve.kv_dtype", f"int{bits}" if bits else setup.weights.name, default_of(NAME))
-    return Format(setup.weights if setup.weights.bits <= 16 else BF16, bits, extra.count("kv_group_size") or 64, 0)
+    return Format(setup.weights if setup.weights.bits <= 16 else BF16, bits, keys.kv_group_size or 64, 0)
 
 
 def _work(network: Network, tokens: int) -> Line:

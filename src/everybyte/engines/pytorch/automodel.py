@@ -1,4 +1,4 @@
-"""NeMo Automodel's loop (train.extra.framework: nemo-automodel): models of transformers with Liger's kernels, recomputed part by part.
+"""NeMo Automodel's loop (nemo-automodel): models of transformers with Liger's kernels, recomputed part by part.
 
 Read in github.com/NVIDIA-NeMo/Automodel f8358ee9: components/_transformers/auto_model.py (use_liger_kernel is on) and
 components/distributed/parallelizer.py (DefaultParallelizationStrategy.parallelize).
@@ -25,7 +25,7 @@ NAME = "nemo-automodel"
 
 def is_automodel(train: Train) -> bool:
     """Whether the job says so."""
-    return (train.extra or {}).get("framework") == NAME
+    return train.framework == NAME
 
 
 def kernels(usual: Kernels) -> Kernels:

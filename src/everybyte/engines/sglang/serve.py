@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 from everybyte.basics.dtypes import BF16
 from everybyte.basics.units import GiB, ceil_div
 from everybyte.engines.sglang.beside import absorbed_lines, rotary_lines
+from everybyte.engines.sglang.extra import Keys
 from everybyte.engines.sglang.fraction import Reserve
 from everybyte.engines.sglang.pool import Costs, Pool, costs_of, pool_from_bytes, pool_lines, pool_of, priced, requests_of
 from everybyte.engines.sglang.settings import Settings, reserve_of, settings_of
 from everybyte.engines.sglang.work import Draft, draft_lines, draft_of, graph_line, work_lines
 from everybyte.job import Job, Serve
+from everybyte.job.extra import section
 from everybyte.layers.network import Network
 from everybyte.layers.recording.setup import Setup
 from everybyte.ledger.build import Line
@@ -25,7 +27,7 @@ from everybyte.rules.serving.decoding import ceiling_figures
 from everybyte.rules.serving.lora_slots import slot_lines
 from everybyte.rules.serving.pages import Prices, layer_caches, prices
 from everybyte.rules.serving.server_phases import Phases, ServerPhases
-from everybyte.rules.serving.settings import Extra, captured, known_of, kv_format
+from everybyte.rules.serving.settings import captured, known_of, kv_format
 from everybyte.rules.serving.tensor_parallel import stages_of
 from everybyte.rules.serving.weights import setup_of
 from everybyte.rules.step.cache import Format
@@ -87,11 +89,11 @@ def account(job: Job, network: Network, device: Device) -> Account:
     """The account of one replica of a server; its ranks are alike but for pipeline stages."""
     assert job.serve is not None
     serve, choices, known = job.serve, ResolvedSettings(), known_of(job)
-    extra = Extra(serve)
-    settings = settings_of(job, network, device, extra, choices)
+    keys = section(serve.extra, Keys, "serve.extra")
+    settings = settings_of(job, network, device, keys, choices)
     setup = setup_of(serve, network, choices)
     kind = kv_format(serve, setup.weights if setup.weights.bits <= 16 else BF16, CACHES, NAME, choices)
-    reserve = reserve_of(serve, settings, network, device, known, extra, choices)
+    reserve = reserve_of(serve, settings, network, device, known, keys, choices)
     sizes = captured(serve)
     graphs = reserve.graphs if sizes is None else max(sizes, default=0)
     server = Server(settings, setup, kind, reserve, graphs, device, known, serving_lines(job, device, settings.tp, settings.pp))
@@ -103,7 +105,6 @@ def account(job: Job, network: Network, device: Device) -> Account:
         Rank(ServerPhases(_phases(stage, server)), name, settings.tp, i, server.beside) for i, (name, stage) in enumerate(zip(labels, stages, strict=True))
     )
     _assume(settings, worst, known, choices)
-    extra.tell(choices, NAME)
     at_once = max(worst.pool.tokens // settings.context, 1) if worst.pool is not None else 1
     at_once = min(at_once, settings.running or at_once)
     cost = prices(layer_caches(network, settings.cut, kind, settings.state_bytes, priced))

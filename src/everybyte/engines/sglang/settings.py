@@ -10,6 +10,7 @@ from everybyte.basics.record import Record
 from everybyte.basics.units import MiB
 from everybyte.catalog.gpus import Gpu, all_gpus
 from everybyte.catalog.releases import Release
+from everybyte.engines.sglang.extra import Keys
 from everybyte.engines.sglang.fraction import SOURCE, Reserve, TraceRequest, resolve
 from everybyte.engines.sglang.pool import PAGES, Slots
 from everybyte.job import Job, Serve, ServeLora
@@ -18,7 +19,7 @@ from everybyte.rules.accounting.account import Device
 from everybyte.rules.accounting.overhead import context
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.serving.lora_slots import Slots as Adapters
-from everybyte.rules.serving.settings import Extra, captured, mesh_of, release_of
+from everybyte.rules.serving.settings import captured, mesh_of, release_of
 from everybyte.rules.serving.tensor_parallel import Cut, refuse_odd
 from everybyte.rules.step.cache import is_latent
 
@@ -55,14 +56,14 @@ class Settings(Record, frozen=True):
     """Bytes of a number of recurrent states, 0: fp32 as the layers declare them."""
 
 
-def settings_of(job: Job, network: Network, device: Device, extra: Extra, choices: ResolvedSettings) -> Settings:
+def settings_of(job: Job, network: Network, device: Device, keys: Keys, choices: ResolvedSettings) -> Settings:
     """Reads `serve` and `serve.extra`, whose keys are SGLang's own arguments, with - or _."""
     assert job.serve is not None
     serve = job.serve
     release = release_of(serve, "sglang", choices)
     mesh = mesh_of(job)
     tp, pp, ep = mesh.tp or 1, mesh.pp or 1, mesh.ep or 1
-    by_group = extra.flag("enable_dp_attention")
+    by_group = keys.enable_dp_attention
     groups = (mesh.dp or 1) if by_group else 1
     if tp % groups:
         raise BadInput("serve.mesh.dp", f"{groups} groups of data-parallel attention do not divide tp {tp}")
@@ -70,46 +71,46 @@ def settings_of(job: Job, network: Network, device: Device, extra: Extra, choice
         raise BadInput("serve.mesh.ep", f"{ep} does not divide tp {tp}: experts are dealt out among the tensor-parallel ranks")
     heads = tp // groups
     refuse_odd(network, heads)
-    dense = extra.count("moe_dense_tp_size") or tp
-    head = heads if extra.flag("enable_dp_lm_head") else tp
+    dense = keys.moe_dense_tp_size or tp
+    head = heads if keys.enable_dp_lm_head else tp
     cut = Cut(dense, heads, ep, tp // ep, 1 if by_group else tp, head)
     card = _card(device)
     usual = "ascend" if card is not None and card.vendor == "Huawei" else ""
-    attention = (serve.attention or str(extra.get("attention_backend") or usual)).casefold().replace("-", "_")
-    page = serve.block_size or extra.count("page_size") or PAGES.get(attention, 1)
+    attention = (serve.attention or (keys.attention_backend or usual)).casefold().replace("-", "_")
+    page = serve.block_size or keys.page_size or PAGES.get(attention, 1)
     choices.note("serve.block_size", page, default_of("SGLang") if attention not in PAGES else inferred(f"attention backend {attention}"))
     context = choices.pick("serve.context", serve.context, network.max_positions or DEFAULT_CONTEXT, inferred("the model's maximum"))
-    running = serve.sequences or extra.count("max_running_requests")
-    ratio, share = extra.get("mamba_full_memory_ratio"), extra.share("swa_full_tokens_ratio")
-    cached = not extra.flag("disable_radix_cache")
+    running = serve.sequences or keys.max_running_requests
+    ratio, share = keys.mamba_full_memory_ratio, keys.swa_full_tokens_ratio
+    cached = not keys.disable_radix_cache
     method = (serve.draft.method or "standalone").casefold() if serve.draft else ""
     drafts = (serve.draft.tokens or 0) if serve.draft else 0
     slots = Slots(
-        extra.count("max_mamba_cache_size"),
+        keys.max_mamba_cache_size,
         None if cached else running or 512,
-        Fraction(str(ratio)) if isinstance(ratio, int | float) else Slots().ratio,
+        Slots().ratio if ratio is None else Fraction(str(ratio)),
         drafts,
     )
     if slots.asked and groups > 1:
         slots = Slots(slots.asked // groups, slots.running, slots.ratio, slots.drafts)
     return Settings(
-        release, tp, pp, ep, groups, context, page, running, extra.count("max_total_tokens"), slots, Fraction(str(share)) if share else Fraction(4, 5),
-        SPECULATIVE.get(method, method), serve.batched_tokens, cut, 0 if method in ("", "ngram") else extra.count("draft_layers") or 1,
-        _lora(serve, extra), 2 if str(extra.get("mamba_ssm_dtype")) == "bfloat16" else 0,
+        release, tp, pp, ep, groups, context, page, running, keys.max_total_tokens, slots, Fraction(str(share)) if share else Fraction(4, 5),
+        SPECULATIVE.get(method, method), serve.batched_tokens, cut, 0 if method in ("", "ngram") else keys.draft_layers or 1,
+        _lora(serve, keys), 2 if keys.mamba_ssm_dtype == "bfloat16" else 0,
     )  # fmt: skip
 
 
-def _lora(serve: Serve, extra: Extra) -> Adapters | None:
+def _lora(serve: Serve, keys: Keys) -> Adapters | None:
     """--max-loras-per-batch (8) slots of --max-lora-rank."""
     asked = serve.lora
-    if not asked and not extra.flag("enable_lora"):
+    if not asked and not keys.enable_lora:
         return None
     rank, count, targets = (asked.rank, asked.count, asked.targets) if isinstance(asked, ServeLora) else (None, None, None)
-    count = count or extra.count("max_loras_per_batch") or 8
-    return Adapters(count, rank or extra.count("max_lora_rank") or 16, targets or ())
+    count = count or keys.max_loras_per_batch or 8
+    return Adapters(count, rank or keys.max_lora_rank or 16, targets or ())
 
 
-def reserve_of(serve: Serve, s: Settings, network: Network, device: Device, known: dict[str, int], extra: Extra, choices: ResolvedSettings) -> Reserve:
+def reserve_of(serve: Serve, s: Settings, network: Network, device: Device, known: dict[str, int], keys: Keys, choices: ResolvedSettings) -> Reserve:
     """mem_fraction_static: the job's, or the release's rule for this device."""
     total = _total(device, known, choices)
     sizes = captured(serve)
@@ -117,7 +118,7 @@ def reserve_of(serve: Serve, s: Settings, network: Network, device: Device, know
     vision = (sum(run.count for run in towers[0].runs), towers[0].hidden) if towers and serve.multimodal is not False else (0, 0)
     asked = TraceRequest(
         total, s.tp * s.pp, s.tp, s.groups, s.chunk, None if sizes is None else max(sizes, default=0), s.running, s.speculative,
-        is_mla=is_latent(network), deepep=str(extra.get("moe_a2a_backend") or "") == "deepep", vision=vision,
+        is_mla=is_latent(network), deepep=keys.moe_a2a_backend == "deepep", vision=vision,
     )  # fmt: skip
     rule = resolve(asked, s.release)
     choices.pick("serve.batched_tokens", serve.batched_tokens, rule.chunk, default_of("SGLang"))

@@ -12,11 +12,13 @@ from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of
 from everybyte.catalog.releases import Release
 from everybyte.engines.torchtitan.block import Group
+from everybyte.engines.torchtitan.extra import Keys
 from everybyte.engines.torchtitan.loss import Kind
 from everybyte.engines.torchtitan.network import Form, rendition
 from everybyte.engines.torchtitan.pipeline import Share, StageShards, counts, share
 from everybyte.engines.torchtitan.release import release_of, stores_attention
 from everybyte.job import Hardware, Job, Train
+from everybyte.job.extra import section
 from everybyte.job.words import Sharding
 from everybyte.layers.network import Network
 from everybyte.layers.recording.setup import Kernels, Setup
@@ -38,11 +40,6 @@ CHUNKS = 8
 """Parts of a chunked loss."""
 PRECISIONS = ("bf16-mixed", "fp8", "bf16")
 """fp8 linear layers keep their inputs in bf16 for backward, as others do (torchao float8_linear.py, mx_linear.py); bf16: training.dtype=bfloat16."""
-SECTIONS = (
-    "activation_checkpoint", "checkpoint", "comm", "compile", "converter", "debug", "float8", "lr_scheduler", "metrics", "model", "mx", "optimizer",
-    "parallelism", "profiling", "quantization", "quantize", "training",
-)  # fmt: skip
-"""Of torchtitan's configuration, and what records call its converters."""
 COMPILED = Kernels(attention="flash", norm="fused", mlp="fused", rope="fused")
 
 
@@ -62,7 +59,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     if is_spread:
         choices.assume("routing is balanced: every expert gets the same number of tokens")
     rendered, found = rendition(network, form), []
-    outside = beside_allocator(job, mesh, "torchtitan", device, experts=network.experts > 0) if mesh.gpus > 1 else ()
+    outside = beside_allocator(job, mesh, "torch", device, experts=network.experts > 0) if mesh.gpus > 1 else ()
     for part, is_covered in _shares(train, rendered, mesh, release, choices):
         own = replace(layout, shared=part.shared) if part.shared else layout
         bill = Training(part.network, recipe, device.compute_capability, part.buffers(recipe.batch), own, part.waiting)
@@ -75,9 +72,6 @@ def account(job: Job, network: Network, device: Device) -> Account:
 def _check(train: Train) -> None:
     """Refuses what is not answered, by its key."""
     refuse_offload(train)
-    unknown = next((key for key in train.extra or {} if key.partition(".")[0] not in SECTIONS), None)
-    if unknown is not None:
-        raise BadInput(f"train.extra.{unknown}", f"is no setting of torchtitan; its sections are {', '.join(SECTIONS)}")
     for key in ("adapter", "quantization", "freeze", "buckets", "kernels"):
         if getattr(train, key) is not None:
             raise Unsupported(f"train.{key}", "is not supported for torchtitan; supported: full training with its own modules")
@@ -85,7 +79,7 @@ def _check(train: Train) -> None:
         raise Unsupported("train.precision", f"{train.precision!r} is not supported for torchtitan; supported: {', '.join(PRECISIONS)}")
     if train.attention not in (None, "sdpa", "flex", "flash2", "flash3"):
         raise Unsupported("train.attention", f"{train.attention!r} is not supported for torchtitan; supported: sdpa and flex")
-    if "activation_checkpoint.memory_budget" in (train.extra or {}):
+    if section(train.extra, Keys).memory_budget is not None:
         raise Unsupported(
             "train.extra.activation_checkpoint.memory_budget", "what the compiler keeps under a budget is not supported; supported: selective and full"
         )
@@ -135,7 +129,7 @@ def _form(train: Train, mesh: Mesh, release: Release, device: Device, choices: R
 
 def _own_products(train: Train) -> int:
     """Leading blocks whose linear layers are NVFP4's: `nvfp4 (layers 0-26) bf16 tail`."""
-    text = str((train.extra or {}).get("quantization", ""))
+    text = section(train.extra, Keys).quantization
     found = re.search(r"nvfp4 \(layers 0-(\d+)\)", text)
     if text and found is None:
         raise BadInput("train.extra.quantization", f"{text!r} is not understood; 'nvfp4 (layers 0-26)' names the blocks that are NVFP4")
@@ -170,7 +164,7 @@ def _recipe(train: Train, network: Network, mesh: Mesh, form: Form, choices: Res
 
 def _every(train: Train) -> int | None:
     """`selective_ac_option`: `op`, or every how many blocks."""
-    option = (train.extra or {}).get("activation_checkpoint.selective_ac_option", "op")
+    option = section(train.extra, Keys).selective
     if option == "op":
         return None
     if not str(option).isdigit() or not 1 <= int(option) <= 10_000:

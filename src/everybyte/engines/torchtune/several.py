@@ -6,7 +6,9 @@ from msgspec.structs import replace
 
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of
+from everybyte.engines.torchtune.extra import Keys
 from everybyte.job import Hardware, Train
+from everybyte.job.extra import section
 from everybyte.layers.network import Network
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.from_job.parallel_plan import ParallelPlan
@@ -35,7 +37,7 @@ def with_units(found: ParallelPlan, train: Train, network: Network, choices: Res
     if not isinstance(found.layout, Fsdp2):
         return found
     usual = ("tok_embeddings", "output") if train.adapter is None and network.family == "llama" and network.vocab > LARGE and not network.tied else ()
-    asked = choices.pick("train.extra.custom_sharded_layers", (train.extra or {}).get("custom_sharded_layers"), usual, default_of("torchtune's configs"))
+    asked = choices.pick("train.extra.custom_sharded_layers", section(train.extra, Keys).custom_sharded_layers, usual, default_of("torchtune's configs"))
     wrong = next((name for name in asked if name not in PIECES), None)
     if wrong is not None:
         raise BadInput("train.extra.custom_sharded_layers", f"{wrong!r} is not supported; known: {', '.join(PIECES)}")

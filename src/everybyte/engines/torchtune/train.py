@@ -71,7 +71,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     if train.compile:
         choices.assume("torch.compile covers each layer and the loss: what it fuses keeps no intermediate results")
     train = sharded(train, job.hardware, DEFAULTS.framework, choices)
-    found = with_units(spread(train, job.hardware, network, recipe, DEFAULTS.framework, choices), train, network, choices)
+    found = with_units(spread(train, job.hardware, network, recipe, DEFAULTS, choices), train, network, choices)
     bill = training(network, found.recipe, device.compute_capability, _rope(network), found.layout)
     return Account((rank_of(bill, found, job, device, network.experts),), choices, bill.trained_params)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -11,7 +11,9 @@ from everybyte.basics.dtypes import DTYPES, DType
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of, inferred
 from everybyte.catalog.releases import release_in
+from everybyte.engines.transformers.extra import ServeKeys
 from everybyte.job import Job, Serve
+from everybyte.job.extra import section
 from everybyte.layers.network import Network
 from everybyte.layers.recording.setup import AttentionKernel, Kernels, Packed, Setup
 from everybyte.layers.recording.size import Batch
@@ -37,8 +39,8 @@ def account(job: Job, network: Network, device: Device) -> Account:
     """The account of inference on one GPU."""
     assert job.serve is not None
     serve, choices = job.serve, ResolvedSettings()
-    extra = serve.extra or {}
-    refuse_unknown(serve, extra)
+    keys = section(serve.extra, ServeKeys, "serve.extra")
+    refuse_unknown(serve, keys)
     stored = checkpoint_of(job.model)
     weights, packed = weights_of(serve, network, stored, choices)
     context = choices.pick("serve.context", serve.context, min(network.max_positions or DEFAULT_CONTEXT, DEFAULT_CONTEXT), default_of(NAME))
@@ -47,9 +49,9 @@ def account(job: Job, network: Network, device: Device) -> Account:
     if attention not in ATTENTION:
         raise Unsupported("serve.attention", f"{attention!r} is not one of {', '.join(ATTENTION)}")
     kind = format_of(serve, weights, choices)
-    new_tokens = new_tokens_of(extra, context)
-    one_pass = "use_cache" in extra
-    caches = bool(extra.get("use_cache", True))
+    new_tokens = new_tokens_of(keys, context)
+    one_pass = keys.use_cache is not None
+    caches = keys.use_cache is not False
     if one_pass:
         choices.assume("one forward pass over the whole context with the logits of all positions (extra.use_cache is given); without that key, generate()")
     else:
@@ -61,7 +63,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     past_window = passes_window(network, context)
     setup = Setup(weights=weights, grad=False, trainable=(), packed=packed, kernels=kernels, single=sequences == 1, past_window=past_window)
     length = context if one_pass else context - new_tokens
-    memory = encoder_tokens(network, extra, length)
+    memory = encoder_tokens(network, keys, length)
     bill = Generation(
         network, setup, Batch(sequences, length, length, memory), Batch(sequences, 1, context, memory), kind, device.compute_capability,
         caches=caches, decodes=not one_pass,
@@ -72,13 +74,13 @@ def account(job: Job, network: Network, device: Device) -> Account:
     return Account((Rank(bill),), choices, figures=figures)
 
 
-def refuse_unknown(serve: Serve, extra: dict[str, Any]) -> None:
+def refuse_unknown(serve: Serve, keys: ServeKeys) -> None:
     """Settings of other engines, and libraries that are not transformers."""
     mesh = serve.mesh
     if mesh is not None and any((v or 1) > 1 for v in (mesh.tp, mesh.pp, mesh.ep, mesh.dp, mesh.cp)):
         raise Unsupported("serve.mesh", "inference over several GPUs is not supported yet; supported: one GPU")
-    if extra.get("library", NAME) != NAME:
-        raise Unsupported("serve.extra.library", f"{extra['library']!r} pipelines are not supported yet; supported: single transformers models")
+    if keys.library != NAME:
+        raise Unsupported("serve.extra.library", f"{keys.library!r} pipelines are not supported yet; supported: single transformers models")
 
 
 def weights_of(serve: Serve, network: Network, stored: Checkpoint | None, choices: ResolvedSettings) -> tuple[DType, Packed | None]:
@@ -128,20 +130,16 @@ def format_of(serve: Serve, weights: DType, choices: ResolvedSettings) -> Format
     raise Unsupported("serve.kv_dtype", f"{word!r} is not a cache of transformers; it has auto, bf16, fp16, fp32, int8 and int4")
 
 
-def new_tokens_of(extra: dict[str, Any], context: int) -> int:
+def new_tokens_of(keys: ServeKeys, context: int) -> int:
     """Tokens that are generated; the rest of the context is the prompt."""
-    value = extra.get("new_tokens", 1)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < max(context, 2):
-        raise BadInput("serve.extra.new_tokens", f"must be a whole number from 1 to the context ({context:,}) less 1, not {value!r}")
-    return value
+    if keys.new_tokens >= max(context, 2):
+        raise BadInput("serve.extra.new_tokens", f"must be a whole number from 1 to the context ({context:,}) less 1, not {keys.new_tokens}")
+    return keys.new_tokens
 
 
-def encoder_tokens(network: Network, extra: dict[str, Any], length: int) -> int:
+def encoder_tokens(network: Network, keys: ServeKeys, length: int) -> int:
     """Positions of the encoder that cross-attention reads; an encoder of text is given the whole prompt."""
-    stated = extra.get("encoder_tokens")
-    if isinstance(stated, int) and not isinstance(stated, bool) and stated > 0:
-        return stated
-    return network.memory(length)
+    return network.memory(length) if keys.encoder_tokens is None else keys.encoder_tokens
 
 
 def cache_figures(network: Network, bill: Generation) -> dict[str, int]:

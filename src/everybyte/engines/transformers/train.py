@@ -9,9 +9,11 @@ from msgspec.structs import replace
 
 from everybyte.catalog.releases import release_in
 from everybyte.job import Job, Train
+from everybyte.job.framework import trainer_of
 from everybyte.layers.network import Network
 from everybyte.layers.recording.setup import Kernels
 from everybyte.rules.accounting.account import Account, Device
+from everybyte.rules.accounting.conventions import Conventions
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.from_job.adapters import prepared_by_trl
 from everybyte.rules.from_job.over_gpus import spread
@@ -51,13 +53,23 @@ REPEATED_KV = frozenset({"mistral", "mixtral"})
 def kbit_keeps(train: Train) -> str:
     """What stays fp32 of a prepared packed base: trl and axolotl cast some of it back; LLaMA-Factory prepares without casts
     (llamafactory/model/model_utils/checkpointing.py prepare_model_for_training, upcast_layernorm is off)."""
-    if train.framework == "axolotl":
+    framework = trainer_of(train)
+    if framework == "axolotl":
         return "none" if (train.attention or "flash2").startswith(("flash", "flex")) else "all"
-    if train.framework == "llama-factory":
+    if framework == "llama-factory":
         return "none"
-    if train.framework == "trl" or re.search(r"\btrl\b", train.version or ""):
+    if framework == "trl" or re.search(r"\btrl\b", train.version or ""):
         return prepared_by_trl(train)
     return "all"
+
+
+SHIPS_ZERO = ("transformers", "axolotl", "llama-factory", "ms-swift")
+"""Frameworks that ship DeepSpeed configurations; trl's name no size."""
+
+
+def conventions(framework: str) -> Conventions:
+    """accelerate wraps the models of all of them; axolotl's own fsdp2_prepare_model casts nothing, and everything outside of blocks is the root."""
+    return Conventions("accelerate uncast" if framework == "axolotl" else "accelerate", framework if framework in SHIPS_ZERO else "")
 
 
 def defaults(train: Train, network: Network) -> Defaults:
@@ -75,16 +87,18 @@ def defaults(train: Train, network: Network) -> Defaults:
     )
     # modeling_utils.gradient_checkpointing_enable: use_reentrant True until v5
     base = replace(base, reentrant=release.has("reentrant"), impl="fused" if release.has("fused_optimizer") else "foreach")
-    if train.framework == "trl":
+    framework = trainer_of(train)
+    if framework == "trl":
         # SFTConfig turns bf16 and recomputation on
         base = replace(base, framework="trl", seq_len=1024, precision="bf16-mixed", recompute="full" if release.has("trl_recomputes") else "none")
-    elif train.framework == "axolotl":
+    elif framework == "axolotl":
         base = replace(base, framework="axolotl", precision="bf16-mixed", impl="fused")
-    elif train.framework == "llama-factory":
+    elif framework == "llama-factory":
         base = replace(base, framework="LLaMA-Factory", precision="bf16-mixed", recompute="full", adapter=replace(base.adapter, targets=("*",)), reentrant=True)
     repeats = network.family in REPEATED_KV and release.has("mistral_repeats_kv")
     # transformers 5 joined the experts of a layer into grouped products (integrations/moe.py); before, each was a module of its own
-    return replace(base, kernels=Kernels(repeat_kv=repeats, experts="grouped" if release.has("grouped_experts") else "loop"))
+    kernels = Kernels(repeat_kv=repeats, experts="grouped" if release.has("grouped_experts") else "loop")
+    return replace(base, kernels=kernels, conventions=conventions(train.framework or ""))
 
 
 def account(job: Job, network: Network, device: Device) -> Account:
@@ -94,10 +108,11 @@ def account(job: Job, network: Network, device: Device) -> Account:
     usual = defaults(job.train, network)
     recipe = recipe_of(job.train, network, usual, choices)
     if job.train.extra:
-        from everybyte.rules.from_job.preference import preference_of, preferred  # an algorithm is one of the settings
+        from everybyte.engines.transformers.preference import asked_of  # an algorithm is one of the settings
+        from everybyte.rules.from_job.preference import preferred
 
-        if (asked := preference_of(job.train)) is not None:
-            return preferred(asked, job, network, device, recipe, usual.framework, choices)
-    found = spread(job.train, job.hardware, network, recipe, usual.framework, choices)
+        if (asked := asked_of(job.train)) is not None:
+            return preferred(asked, job, network, device, recipe, usual, choices)
+    found = spread(job.train, job.hardware, network, recipe, usual, choices)
     bill = training(network, found.recipe, device.compute_capability, layout=found.layout)
     return Account((rank_of(bill, found, job, device, network.experts),), choices, bill.trained_params)

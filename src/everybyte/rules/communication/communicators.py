@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from everybyte.basics.record import Record
+from everybyte.rules.accounting.conventions import Groups
 from everybyte.rules.parallel.mesh import NODE, Mesh
-
-CORE = ("megatron", "nemo")
-"""Frameworks on Megatron-LM's groups (core/parallel_state.py)."""
 
 
 class Communicator(Record, frozen=True):
@@ -33,18 +31,20 @@ class Communicator(Record, frozen=True):
 
 
 @lru_cache(maxsize=4096)
-def communicators(mesh: Mesh, framework: str, *, per_node: int = 0, experts: bool = False, tied: bool = False) -> tuple[Communicator, ...]:
-    """The communicators that a rank of `framework` has in a steady step. torch makes one for a process group when something runs in it for the
+def communicators(mesh: Mesh, groups: Groups, *, per_node: int = 0, experts: bool = False, tied: bool = False) -> tuple[Communicator, ...]:
+    """The communicators that a rank has in a steady step. torch makes one for a process group when something runs in it for the
     first time (ProcessGroupNCCL), so groups in which nothing runs have none. `per_node`: GPUs of a node, 0 for the usual 8."""
     if mesh.gpus == 1:
         return ()
     node = per_node or min(mesh.gpus, NODE)
-    found = _megatron(mesh, node, experts, tied) if framework in CORE else _torch(mesh, node, framework, experts)
+    found = _core(mesh, node, experts, tied) if groups == "core" else _torch(mesh, node, groups, experts)
     return tuple(c for c in found if c.ranks > 1)
 
 
-def _megatron(mesh: Mesh, node: int, experts: bool, tied: bool) -> Iterator[Communicator]:
-    """Megatron-LM, order tp-cp-ep-dp-pp. Gradient norms are summed over the model-parallel group, with the distributed optimizer over the world."""
+def _core(mesh: Mesh, node: int, experts: bool, tied: bool) -> Iterator[Communicator]:
+    """Megatron Core (core/parallel_state.py): order tp-cp-ep-dp-pp.
+
+    Gradient norms are summed over the model-parallel group, with the distributed optimizer over the world."""
     inner, stage = mesh.tp * mesh.cp * mesh.ulysses, mesh.gpus // mesh.pp
     shards = mesh.dp_shard > 1
     yield _group("world", mesh.gpus, 1, node)
@@ -62,12 +62,12 @@ def _megatron(mesh: Mesh, node: int, experts: bool, tied: bool) -> Iterator[Comm
         yield _group("expert_dp", mesh.expert_dp, mesh.etp * mesh.ep, node, reduces=not shards)
 
 
-def _torch(mesh: Mesh, node: int, framework: str, experts: bool) -> Iterator[Communicator]:
+def _torch(mesh: Mesh, node: int, groups: Groups, experts: bool) -> Iterator[Communicator]:
     """Process groups of torch: an axis that is the whole mesh has the default group itself. DeepSpeed clones the world for its data-parallel group
     (deepspeed/utils/groups.py _clone_world_group) and exchanges heads in Ulysses' own group."""
     inner = mesh.tp * mesh.sequence_parallel
     yield _group("world", mesh.gpus, 1, node)
-    if framework == "deepspeed":
+    if groups == "torch and a clone":
         yield _group("dp", mesh.gpus, 1, node)
     found = [
         _group("tp", mesh.tp, 1, node),

@@ -19,6 +19,7 @@ from everybyte.catalog.releases import Release, newest, number_of, release_in, s
 from everybyte.job import Job
 from everybyte.ledger.build import Line, plain
 from everybyte.rules.accounting.account import Device
+from everybyte.rules.accounting.conventions import Groups
 from everybyte.rules.communication.communicators import Communicator, communicators
 from everybyte.rules.parallel.mesh import Mesh
 
@@ -84,12 +85,12 @@ def _nccl_of(text: str | None) -> Release:
     return Release("nccl", number)
 
 
-def beside_allocator(job: Job, mesh: Mesh, framework: str, device: Device, *, experts: bool = False, tied: bool = False) -> tuple[Line, ...]:
+def beside_allocator(job: Job, mesh: Mesh, groups: Groups, device: Device, *, experts: bool = False, tied: bool = False) -> tuple[Line, ...]:
     """NCCL's rows of a rank, for `Rank.outside`."""
     if mesh.gpus == 1:
         return ()
     per_node = (job.hardware.gpus_per_node if job.hardware is not None else None) or 0
-    return nccl_lines(communicators(mesh, framework, per_node=per_node, experts=experts, tied=tied), wires_of(job, device))
+    return nccl_lines(communicators(mesh, groups, per_node=per_node, experts=experts, tied=tied), wires_of(job, device))
 
 
 WITHOUT_NVLINK, BETWEEN_NODES, MOST = 2, 16, 32

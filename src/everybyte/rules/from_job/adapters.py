@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Annotated
 
+import msgspec
 from msgspec.structs import replace
 
 from everybyte.basics.dtypes import BF16, FP32, DType, dtype
@@ -13,6 +14,7 @@ from everybyte.basics.origin import default_of, inferred
 from everybyte.catalog.releases import release_in
 from everybyte.job import Adapter as Given
 from everybyte.job import Train
+from everybyte.job.extra import Section, section
 from everybyte.layers.common.adapters import SIZES, WRITERS
 from everybyte.layers.common.prompts import PROMPTS
 from everybyte.layers.network import Network
@@ -29,6 +31,34 @@ RANKS = {"vera": 256, "miss": 64, "bone": 64, "randlora": 32, "shira": 32, "delo
 """peft's default rank, where it is not LoRA's."""
 WITHOUT_RANK = (*PROMPTS, "prefix", "ia3", "fourierft", "waveft", "oft", "boft", "c3a", "road", "osf")
 
+Rate = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Option = Annotated[int, msgspec.Meta(ge=-1, le=10**9)] | bool
+
+
+class AdapterKeys(Section, frozen=True, kw_only=True):
+    """Keys of train.extra that say more about an adapter, by peft's names."""
+
+    lora_dropout: Rate | None = None
+    feedforward_modules: tuple[str, ...] | None = None
+    """Of (IA)³: linear layers whose input is scaled."""
+    n_frequency: Option | None = None
+    decompose_factor: Option | None = None
+    decompose_both: Option | None = None
+    u: Option | None = None
+    num_vectors: Option | None = None
+    vector_length: Option | None = None
+    topk: Option | None = None
+    oft_block_size: Option | None = None
+    boft_block_size: Option | None = None
+    boft_n_butterfly_factor: Option | None = None
+    block_size: Option | None = None
+    gralora_k: Option | None = None
+    num_virtual_tokens: Option | None = None
+    encoder_hidden_size: Option | None = None
+    num_tasks: Option | None = None
+    num_ranks: Option | None = None
+
+
 OPTIONS: dict[str, tuple[str, ...]] = {
     "fourierft": ("n_frequency",), "waveft": ("n_frequency",), "lokr": ("decompose_factor", "decompose_both"), "tinylora": ("u",),
     "vblora": ("num_vectors", "vector_length", "topk"), "oft": ("oft_block_size",), "boft": ("boft_block_size", "boft_n_butterfly_factor"),
@@ -36,7 +66,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "p-tuning": ("num_virtual_tokens", "encoder_hidden_size"), "multitask-prompt": ("num_virtual_tokens", "num_tasks", "num_ranks"),
     "cpt": ("num_virtual_tokens",),
 }  # fmt: skip
-"""Keys of train.extra that a kind reads, by peft's names."""
+"""Which of the keys a kind reads."""
 FAMILY_TARGETS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("t5", "mt5"), ("q", "v")), **dict.fromkeys(("gpt2", "gpt_bigcode"), ("c_attn",)),
     **dict.fromkeys(("bloom", "gpt_neox", "falcon"), ("query_key_value",)), **dict.fromkeys(("bert", "roberta"), ("query", "value")),
@@ -63,11 +93,9 @@ def adapter_of(train: Train, network: Network, framework: str, usual: Adapter, e
     noted = listed if listed == "all-linear" else list(targets)
     choices.note("train.adapter.targets", noted, "given" if listed is not None else default_of(framework))
     word = choices.pick("train.adapter.dtype", given.dtype, usual.dtype.name, default_of(framework))
-    extra = train.extra or {}
-    rate = choices.pick("train.extra.lora_dropout", extra.get("lora_dropout"), usual.dropout, default_of(framework))
-    if not isinstance(rate, int | float) or not 0 <= rate <= 1:
-        raise BadInput("train.extra.lora_dropout", f"must be a rate from 0 to 1, not {rate!r}")
-    found = Adapter(kind, given.rank or 0, targets, dtype(word, "train.adapter.dtype"), float(rate), _options(kind, extra, train), _feedforward(kind, extra))
+    keys = section(train.extra, AdapterKeys)
+    rate = choices.pick("train.extra.lora_dropout", keys.lora_dropout, usual.dropout, default_of(framework))
+    found = Adapter(kind, given.rank or 0, targets, dtype(word, "train.adapter.dtype"), float(rate), _options(kind, keys, train), _feedforward(kind, keys))
     found = _with_rank(found, given, network, framework, usual, experts, choices)
     reached = adapter_names(network, found, experts)
     if not reached:
@@ -87,26 +115,18 @@ def _usual_targets(usual: Adapter, network: Network) -> tuple[str, ...]:
     return FAMILY_TARGETS.get(network.family, usual.targets) if usual.targets == ("q_proj", "v_proj") else usual.targets
 
 
-def _options(kind: str, extra: dict[str, Any], train: Train) -> tuple[tuple[str, int], ...]:
+def _options(kind: str, keys: AdapterKeys, train: Train) -> tuple[tuple[str, int], ...]:
     """The settings that only this kind has."""
-    found = []
-    for key in OPTIONS.get(kind, ()):
-        value = extra.get(key)
-        if value is None:
-            continue
-        if not isinstance(value, int) or value < -1 or value > 10**9:
-            raise BadInput(f"train.extra.{key}", f"must be a whole number, not {value!r}")
-        found.append((key, int(value)))
+    found = [(key, int(value)) for key in OPTIONS.get(kind, ()) if (value := getattr(keys, key)) is not None]
     if kind == "adalora" and not release_in(train.version, "peft").has("ranknum_trained"):
         found.append(("ranknum", 0))
     return tuple(found)
 
 
-def _feedforward(kind: str, extra: dict[str, Any]) -> tuple[str, ...]:
-    listed = extra.get("feedforward_modules")
+def _feedforward(kind: str, keys: AdapterKeys) -> tuple[str, ...]:
     if kind != "ia3":
         return ()
-    return tuple(map(str, listed)) if isinstance(listed, list | tuple) else FEEDFORWARD
+    return FEEDFORWARD if keys.feedforward_modules is None else keys.feedforward_modules
 
 
 def _with_rank(adapter: Adapter, given: Given, network: Network, framework: str, usual: Adapter, experts: ExpertsKernel, choices: ResolvedSettings) -> Adapter:

@@ -11,13 +11,15 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from everybyte.basics.dtypes import FP32, DType, dtype
-from everybyte.basics.errors import BadInput, Unsupported
+from everybyte.basics.errors import Unsupported
 from everybyte.basics.record import Record
 from everybyte.catalog.releases import release_in
 from everybyte.job import Train
+from everybyte.job.extra import Section, section
 from everybyte.layers.network import Network
 from everybyte.layers.recording.setup import Setup
 from everybyte.ledger.build import Line
+from everybyte.rules.accounting.conventions import Conventions
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.from_job.parallel_plan import ParallelPlan
 from everybyte.rules.parallel.mesh import Mesh
@@ -35,10 +37,23 @@ SHARDED_TENSORS = {"gptq": 2}
 """Of a packed weight's tensors, how many are parameters that FSDP shards: fms-acceleration's autogptq_utils.py makes qweight and qzeros
 parameters, scales and g_idx stay with every rank; of bitsandbytes' formats the packed numbers alone."""
 
-BY_ACCELERATE = ("accelerate", "transformers", "trl", "axolotl", "llama-factory")
-"""Frameworks whose models accelerate wraps."""
 
 Upcast = Literal["all", "trained", "none"]
+
+
+class FsdpKeys(Section, frozen=True, kw_only=True):
+    """Keys of train.extra that FSDP reads, by torch's names or by those of accelerate's settings (`fsdp_...`)."""
+
+    sync_each_batch: bool = False
+    """Gradients of every micro-batch are shared (accelerate's sync_each_batch)."""
+    ignored_modules: tuple[str, ...] | str | bool | None = None
+    """Modules that stay whole on every rank."""
+    backward_prefetch: str | None = None
+    fsdp_backward_prefetch: str | None = None
+    forward_prefetch: bool | None = None
+    fsdp_forward_prefetch: bool | None = None
+    use_orig_params: bool | None = None
+    fsdp_use_orig_params: bool | None = None
 
 
 class Wrapping(Record, frozen=True):
@@ -51,25 +66,26 @@ class Wrapping(Record, frozen=True):
     """Gradients of all micro-batches but the last are accumulated whole (no_sync)."""
 
 
-def wrapping_of(train: Train, sharding: str) -> Wrapping:
-    """How the framework of a job wraps; a plain loop wraps blocks and root as they are, and shares the gradients of every micro-batch."""
-    if train.framework not in BY_ACCELERATE:
+def wrapping_of(train: Train, sharding: str, conventions: Conventions) -> Wrapping:
+    """How a framework wraps; a plain loop wraps blocks and root as they are, and shares the gradients of every micro-batch."""
+    if not conventions.by_accelerate:
         return Wrapping()
     release = release_in(train.version, "accelerate")
-    each_batch = bool((train.extra or {}).get("sync_each_batch"))
+    each_batch = section(train.extra, FsdpKeys).sync_each_batch
     if sharding in FLAT:
         return Wrapping("trained", defers=not each_batch)
     defers = release.has("defers_rows") and not each_batch
-    if train.framework == "axolotl":
-        # a fsdp2_prepare_model of its own: no casts, and everything outside of blocks is the root
+    if conventions.wraps == "accelerate uncast":
         return Wrapping("none", defers=defers)
     upcast: Upcast = "all" if release.has("casts_whole_model") else ("trained" if release.has("casts_trained") else "none")
     return Wrapping(upcast, release.has("ends_apart"), defers)
 
 
-def fully_sharded(train: Train, sharding: str, mesh: Mesh, network: Network, recipe: Recipe, choices: ResolvedSettings) -> ParallelPlan:
+def fully_sharded(
+    train: Train, sharding: str, mesh: Mesh, network: Network, recipe: Recipe, conventions: Conventions, choices: ResolvedSettings
+) -> ParallelPlan:
     """The recipe under FSDP1 or FSDP2."""
-    ways = wrapping_of(train, sharding)
+    ways = wrapping_of(train, sharding, conventions)
     setup, on_host = recipe.setup, _on_host(train)
     stored, frozen = _stored(setup, ways)
     if setup.compute is not None:
@@ -78,7 +94,7 @@ def fully_sharded(train: Train, sharding: str, mesh: Mesh, network: Network, rec
     packed = setup.packed.format if setup.packed is not None else ""
     shared: dict[str, Any] = {
         "degree": mesh.shards, "stored": stored, "stored_frozen": frozen, "packed_tensors": SHARDED_TENSORS.get(packed, 1), "on_host": on_host,
-        "ignores_adapters": bool((train.extra or {}).get("ignored_modules")), "unsharded": ways.defers and recipe.gradients_live == "always",
+        "ignores_adapters": bool(section(train.extra, FsdpKeys).ignored_modules), "unsharded": ways.defers and recipe.gradients_live == "always",
     }  # fmt: skip
     if shared["unsharded"]:
         choices.warn("train.grad_accum: no_sync leaves every rank whole gradients of earlier micro-batches; train.extra.sync_each_batch: true shards them")
@@ -86,8 +102,8 @@ def fully_sharded(train: Train, sharding: str, mesh: Mesh, network: Network, rec
     recipe = replace(recipe, setup=setup, stream=setup.weights, gradient=None)
     layout: Sharded
     if sharding in FLAT:
-        layout = _flat(train, sharding, recipe, shared)
-        keeps = _says(train, "use_orig_params", default=train.framework in BY_ACCELERATE)
+        layout = _flat(train, sharding, recipe, conventions, shared)
+        keeps = _keeps_originals(train, conventions)
         choices.assume("FSDP1 wraps each block (transformer based policy)" + (": the shared gradient stays until the next forward" if keeps else ""))
         recipe = replace(recipe, gradients_between=keeps and not on_host)
     else:
@@ -96,27 +112,30 @@ def fully_sharded(train: Train, sharding: str, mesh: Mesh, network: Network, rec
     return ParallelPlan(recipe, layout, mesh.gpus, host=host)
 
 
-def _flat(train: Train, sharding: str, recipe: Recipe, shared: dict[str, Any]) -> Fsdp1:
+def _flat(train: Train, sharding: str, recipe: Recipe, conventions: Conventions, shared: dict[str, Any]) -> Fsdp1:
     """accelerate asks for no prefetching where nobody does; torch's own default is BACKWARD_PRE."""
     blocks = release_in(train.version, "transformers").has("blocks_recompute_themselves")
     reruns_units = recipe.recompute.mode == "reentrant" and not blocks
-    extra = train.extra or {}
-    usual = "no_prefetch" if train.framework in BY_ACCELERATE else "backward_pre"
-    prefetch = str(extra.get("backward_prefetch", extra.get("fsdp_backward_prefetch", usual))).casefold()
+    keys = section(train.extra, FsdpKeys)
+    usual = "no_prefetch" if conventions.by_accelerate else "backward_pre"
+    prefetch = (keys.backward_prefetch or keys.fsdp_backward_prefetch or usual).casefold()
     return Fsdp1(
         **shared, reruns=reruns_units, prefetches=prefetch == "backward_pre" and not reruns_units,
-        prefetches_forward=_says(train, "forward_prefetch", default=False), gathers_once=sharding == "fsdp1-grad-op",
+        prefetches_forward=bool(_first(keys.forward_prefetch, keys.fsdp_forward_prefetch)), gathers_once=sharding == "fsdp1-grad-op",
         holds_inputs=reruns_units and recipe.setup.adapter is not None,
     )  # fmt: skip
 
 
-def _says(train: Train, key: str, *, default: bool) -> bool:
-    """A switch of train.extra, by torch's name or by that of accelerate's settings."""
-    extra = train.extra or {}
-    value = extra.get(key, extra.get(f"fsdp_{key}", default))
-    if not isinstance(value, bool):
-        raise BadInput(f"train.extra.{key}", f"must be true or false, not {value!r}")
-    return value
+def _keeps_originals(train: Train, conventions: Conventions) -> bool:
+    """use_orig_params, which accelerate turns on."""
+    keys = section(train.extra, FsdpKeys)
+    said = _first(keys.use_orig_params, keys.fsdp_use_orig_params)
+    return conventions.by_accelerate if said is None else said
+
+
+def _first(*stated: bool | None) -> bool | None:
+    """The first of several switches that is given."""
+    return next((value for value in stated if value is not None), None)
 
 
 def _rows(train: Train, sharding: str, network: Network, ways: Wrapping, shared: dict[str, Any]) -> Fsdp2:

@@ -8,6 +8,7 @@ from everybyte.basics.record import Record
 from everybyte.job import Job
 from everybyte.ledger.build import Line
 from everybyte.rules.accounting.account import Bill, Device, Rank
+from everybyte.rules.accounting.conventions import Groups
 from everybyte.rules.step.layout import WHOLE, Layout
 from everybyte.rules.step.recipe import Recipe
 
@@ -38,6 +39,5 @@ def rank_of(bill: Bill, found: ParallelPlan, job: Job, device: Device, experts: 
         return Rank(bill, found.label, found.gpus, host=found.host)
     from everybyte.rules.communication.nccl import beside_allocator  # most jobs have one GPU
 
-    train = job.train
-    framework = "deepspeed" if train is not None and (train.sharding or "").startswith("zero") else (train.framework if train is not None else None) or ""
-    return Rank(bill, found.label, found.gpus, outside=beside_allocator(job, found.mesh, framework, device, experts=experts > 0), host=found.host)
+    groups: Groups = "torch and a clone" if job.train is not None and (job.train.sharding or "").startswith("zero") else "torch"
+    return Rank(bill, found.label, found.gpus, outside=beside_allocator(job, found.mesh, groups, device, experts=experts > 0), host=found.host)

@@ -13,11 +13,13 @@ from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of, inferred
 from everybyte.basics.record import Record
 from everybyte.job import Hardware, Optimizer, Train
+from everybyte.job.extra import Section, section
 from everybyte.layers.common.prompts import virtual_tokens
 from everybyte.layers.network import Network
 from everybyte.layers.recording.replay import Recompute
 from everybyte.layers.recording.setup import Adapter, AttentionKernel, ExpertsKernel, Kernels, Packed, Setup
 from everybyte.layers.recording.size import Batch
+from everybyte.rules.accounting.conventions import PLAIN, Conventions
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.from_job.adapters import adapter_of, frozen_of, prepared_types, trainable_of
 from everybyte.rules.optimizers.plan import BY_BLOCK, PROJECTED, OptimizerPlan, named, rule
@@ -58,6 +60,7 @@ class Defaults(Record, frozen=True):
     batch_bytes_per_token: int = 24
     compiles: bool = False
     """The engine's kernels know what torch.compile does to it."""
+    conventions: Conventions = PLAIN
 
 
 def recipe_of(train: Train, network: Network, defaults: Defaults, choices: ResolvedSettings) -> Recipe:
@@ -180,15 +183,19 @@ def packed_of(train: Train, defaults: Defaults, choices: ResolvedSettings) -> Pa
     double = choices.pick("train.quantization.double", given.double, False, framework)
     # routers of mixtures are plain nn.Linear modules: bitsandbytes packs them, GPTQ and AWQ checkpoints leave them out
     skip = (*defaults.packed_skip, *((".gate", ".router", "shared_expert_gate") if given.format in ("gptq", "awq") else ()))
-    extra = train.extra or {}
-    experts = bool(extra.get(PACKED_EXPERTS))
+    experts = section(train.extra, RecipeKeys).quantize_moe_experts
     return Packed(given.format, skip, group, double=bool(double), bits=given.bits or 4, experts=experts)
 
 
-PACKED_EXPERTS = "quantize_moe_experts"
-"""Key of train.extra (axolotl's) by which the joined experts of transformers 5, which are no linear layers, are packed too."""
-LINEAR_EXPERTS = "linearized_experts"
-"""Key of train.extra (axolotl's llama4_linearized_experts) that makes every expert linear layers of its own."""
+class RecipeKeys(Section, frozen=True, kw_only=True):
+    """Keys of train.extra that every framework's recipe reads."""
+
+    quantize_moe_experts: bool = False
+    """axolotl's: the joined experts of transformers 5, which are no linear layers, are packed too."""
+    linearized_experts: bool = False
+    """axolotl's llama4_linearized_experts: every expert is linear layers of its own."""
+    optimizer_library: str = ""
+    """Whose step runs, where a name means several: bitsandbytes, torchao."""
 
 
 def kernels_of(train: Train, defaults: Defaults, choices: ResolvedSettings) -> Kernels:
@@ -204,7 +211,7 @@ def kernels_of(train: Train, defaults: Defaults, choices: ResolvedSettings) -> K
 
 def experts_of(train: Train, defaults: Defaults) -> ExpertsKernel:
     """How the experts of a layer are run."""
-    return "linears" if (train.extra or {}).get(LINEAR_EXPERTS) else defaults.kernels.experts
+    return "linears" if section(train.extra, RecipeKeys).linearized_experts else defaults.kernels.experts
 
 
 KERNELS: dict[str, dict[str, str]] = {
@@ -225,7 +232,7 @@ def optimizer_of(train: Train, defaults: Defaults, choices: ResolvedSettings, ma
     origin = default_of(defaults.framework)
     name = choices.pick("train.optimizer.name", given.name, defaults.optimizer, origin)
     bits = STATE_BITS.get(given.state_dtype or "")
-    library = str((train.extra or {}).get("optimizer library", ""))
+    library = section(train.extra, RecipeKeys).optimizer_library
     found = named(name, bits=bits, paged=bool(given.paged), library=library)
     key = found.key
     form = rule(key, given.rank)

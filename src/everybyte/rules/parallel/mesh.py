@@ -16,6 +16,7 @@ from everybyte.job.form import Pipeline
 from everybyte.job.words import Sharding
 from everybyte.layers.network import Network
 from everybyte.models.widths import Widths, widths_of
+from everybyte.rules.accounting.conventions import PLAIN, Conventions
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.parallel.schedules import planned
 
@@ -79,7 +80,9 @@ class Mesh(Record, frozen=True):
         return max(self.expert_dp // self.dp_replicate, 1)
 
 
-def mesh_of(train: Train, hardware: Hardware | None, network: Network, choices: ResolvedSettings, *, sharding: Sharding | None = None) -> Mesh:
+def mesh_of(
+    train: Train, hardware: Hardware | None, network: Network, choices: ResolvedSettings, *, sharding: Sharding | None = None, conventions: Conventions = PLAIN
+) -> Mesh:
     """The mesh of a job; what is left of the GPUs goes to data parallel. `sharding` is the engine's default where the job names none.
 
     Derived sizes are recorded in `choices`. Raises BadInput with the rule that an impossible combination breaks.
@@ -87,7 +90,7 @@ def mesh_of(train: Train, hardware: Hardware | None, network: Network, choices: 
     asked, widths = train.mesh or TraceRequest(), widths_of(network)
     gpus = (hardware.gpus if hardware else None) or _product(asked)
     per_node = (hardware.gpus_per_node if hardware else None) or min(gpus, NODE)
-    mesh, reasons = _filled(asked, gpus, per_node, train.sharding or sharding, bool(widths.experts), train.framework or "")
+    mesh, reasons = _filled(asked, gpus, per_node, train.sharding or sharding, bool(widths.experts), divides_experts=conventions.divides_experts)
     for name in GIVEN:
         if getattr(asked, name) is not None:
             choices.note(f"{PATH}.{name}", getattr(asked, name), USER)
@@ -95,7 +98,7 @@ def mesh_of(train: Train, hardware: Hardware | None, network: Network, choices: 
         choices.note(key, value, inferred(reason))
     _refuse(mesh, network.layers, widths, train.seq_len, train.pipeline)
     if mesh.pp > 1:
-        planned(train, mesh.pp)
+        planned(train, mesh.pp, conventions)
     elif train.pipeline is not None:
         choices.warn("train.pipeline has no effect without train.mesh.pp > 1")
     if asked.sp and mesh.tp == 1:
@@ -109,7 +112,7 @@ def _product(asked: TraceRequest) -> int:
 
 @lru_cache(maxsize=4096)
 def _filled(
-    asked: TraceRequest, gpus: int, per_node: int, sharding: Sharding | None, has_experts: bool, framework: str
+    asked: TraceRequest, gpus: int, per_node: int, sharding: Sharding | None, has_experts: bool, *, divides_experts: bool
 ) -> tuple[Mesh, tuple[tuple[str, int, str], ...]]:
     """The mesh, and (key, value, reason) of each size that the job leaves open."""
     if (fault := mesh_fault(asked, gpus)) is not None:
@@ -120,7 +123,7 @@ def _filled(
     if shard > 1 and sharding in ("none", "ddp"):
         raise BadInput(f"{PATH}.dp_shard", f"is {shard}, but train.sharding is {sharding}, which shards nothing: say dp_replicate, or name a sharding")
     ep = asked.ep or 1
-    etp, etp_why = _expert_tensor(asked, tp, ep, framework) if has_experts else (asked.etp or 1, "")
+    etp, etp_why = _expert_tensor(asked, tp, ep, divides_experts) if has_experts else (asked.etp or 1, "")
     mesh = Mesh(gpus, tp, bool(asked.sp) and tp > 1, cp, pp, ep, etp, ulysses, replicate, shard)
     reasons = [] if asked.dp_replicate is not None else [(f"{PATH}.dp_replicate", replicate, why)]
     reasons += [] if asked.dp_shard is not None else [(f"{PATH}.dp_shard", shard, why)]
@@ -141,11 +144,11 @@ def _data_parallel(asked: TraceRequest, left: int, node: int, sharding: Sharding
     return (1, left, f"{rest}, over which {sharding} shards") if sharding in SHARDED else (left, 1, f"{rest}; nothing is sharded over them")
 
 
-def _expert_tensor(asked: TraceRequest, tp: int, ep: int, framework: str) -> tuple[int, str]:
+def _expert_tensor(asked: TraceRequest, tp: int, ep: int, divides: bool) -> tuple[int, str]:
     """(etp, reason) of a mixture of experts."""
     if asked.etp is not None:
         return asked.etp, ""
-    if framework in ("megatron", "nemo"):
+    if divides:
         return tp, "Megatron-LM divides experts as other layers (expert_tensor_parallel_size = tensor_model_parallel_size)"
     return (tp, "experts are divided as other layers") if ep == 1 else (1, "expert parallel ranks hold whole experts")
 

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
 
 from everybyte.basics.errors import BadInput
 from everybyte.basics.origin import USER, inferred
 from everybyte.basics.record import Record
 from everybyte.job import Train
-from everybyte.job.form import Pipeline
+from everybyte.job.extra import Section, section
+from everybyte.job.form import Count, Pipeline
 from everybyte.job.words import Schedule
+from everybyte.rules.accounting.conventions import PLAIN, Conventions
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 
 PATH = "train.pipeline"
 GROUP = "microbatch-group-size-per-virtual-pipeline-stage"
-"""Key of train.extra: micro-batches that a chunk runs in a row before the next chunk does (Megatron-LM)."""
+"""The key of train.extra, as Megatron-LM's command line has it."""
 FOLDED: tuple[Schedule, ...] = ("zb-v", "dualpipe-v")
 """Schedules whose layers go down the ranks and come back: rank i holds stages i and 2p-1-i."""
 SINGLE: tuple[Schedule, ...] = ("gpipe", "1f1b", "zb-h2", "dualpipe")
 """Schedules whose ranks have one chunk of the layers; DualPipe's hold a second stage for the opposite direction."""
 
 
-TORCH = ("pytorch", "torchtitan", "torchtune")
-"""Frameworks whose pipelines are those of torch.distributed.pipelining; the others follow Megatron-LM."""
 MOST_LETTERS = 100_000
 """Of a layout text written out."""
+
+
+class ScheduleKeys(Section, frozen=True, kw_only=True):
+    """Keys of train.extra that say more about the schedule."""
+
+    microbatch_group_size_per_virtual_pipeline_stage: Count | None = None
+    """Micro-batches that a chunk runs in a row before the next chunk does (Megatron-LM)."""
 
 
 class Plan(Record, frozen=True):
@@ -51,9 +57,9 @@ class Plan(Record, frozen=True):
         return 2 if self.schedule == "dualpipe" else self.virtual
 
 
-def plan_of(train: Train, pp: int, choices: ResolvedSettings) -> Plan:
+def plan_of(train: Train, pp: int, choices: ResolvedSettings, conventions: Conventions = PLAIN) -> Plan:
     """The plan of a job with `pp` > 1 stages, its derived settings recorded. Raises BadInput for what the schedule cannot run."""
-    given, plan = train.pipeline or Pipeline(), planned(train, pp)
+    given, plan = train.pipeline or Pipeline(), planned(train, pp, conventions)
     reasons = {
         "schedule": "several chunks per rank are interleaved" if plan.schedule == "interleaved" else "the usual schedule with one chunk per rank",
         "virtual": "chunks of the layout" if isinstance(given.layers, str) else f"the fewest chunks of {plan.schedule}",
@@ -66,22 +72,14 @@ def plan_of(train: Train, pp: int, choices: ResolvedSettings) -> Plan:
     return plan
 
 
-def planned(train: Train, pp: int) -> Plan:
+def planned(train: Train, pp: int, conventions: Conventions = PLAIN) -> Plan:
     """The plan of a job with `pp` > 1 stages. Raises BadInput for what the schedule cannot run."""
-    return _planned(train.pipeline or Pipeline(), pp, train.grad_accum, _group_of(train), (train.framework or "pytorch") in TORCH)
+    return _planned(train.pipeline or Pipeline(), pp, train.grad_accum, _group_of(train), conventions.torch_pipelines)
 
 
 def _group_of(train: Train) -> int | None:
     """Megatron-LM's group size, if the job states it."""
-    value = with_hyphens(train.extra).get(GROUP)
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
-        return value
-    raise BadInput(f"train.extra.{GROUP}", f"must be a whole number of micro-batches, not {value!r}")
-
-
-def with_hyphens(extra: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The settings of train.extra, named as on Megatron-LM's command line."""
-    return {key.replace("_", "-"): value for key, value in (extra or {}).items()}
+    return section(train.extra, ScheduleKeys).microbatch_group_size_per_virtual_pipeline_stage
 
 
 @lru_cache(maxsize=4096)

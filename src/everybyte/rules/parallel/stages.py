@@ -10,12 +10,24 @@ from typing import Any
 from everybyte.basics.errors import BadInput
 from everybyte.basics.record import Record
 from everybyte.job import Train
+from everybyte.job.extra import Section, section
+from everybyte.job.form import Count
 from everybyte.layers.network import Network
-from everybyte.rules.parallel.schedules import FOLDED, Plan, unrolled, with_hyphens
+from everybyte.rules.parallel.schedules import FOLDED, Plan, unrolled
 
 PATH = "train.pipeline.layers"
 EMBEDDING, LOSS = "account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split"
 FIRST, LAST = "decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"
+"""Keys of train.extra, as Megatron-LM's command line has them."""
+
+
+class SplitKeys(Section, frozen=True, kw_only=True):
+    """Keys of train.extra about uneven splits (Megatron-LM)."""
+
+    account_for_embedding_in_pipeline_split: bool = False
+    account_for_loss_in_pipeline_split: bool = False
+    decoder_first_pipeline_num_layers: Count | None = None
+    decoder_last_pipeline_num_layers: Count | None = None
 
 
 class Stage(Record, frozen=True):
@@ -85,15 +97,9 @@ def stages_of(train: Train, network: Network, plan: Plan, counts: tuple[int, ...
 
 def split_of(train: Train) -> Split:
     """Megatron-LM's settings for uneven splits, from train.extra."""
-    extra = with_hyphens(train.extra)
-    return Split(bool(extra.get(EMBEDDING)), bool(extra.get(LOSS)), _count(extra, FIRST), _count(extra, LAST))
-
-
-def _count(extra: dict[str, Any], key: str) -> int | None:
-    value = extra.get(key)
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
-        return value
-    raise BadInput(f"train.extra.{key}", f"must be a number of layers, not {value!r}")
+    keys = section(train.extra, SplitKeys)
+    embedding, loss = keys.account_for_embedding_in_pipeline_split, keys.account_for_loss_in_pipeline_split
+    return Split(embedding, loss, keys.decoder_first_pipeline_num_layers, keys.decoder_last_pipeline_num_layers)
 
 
 @lru_cache(maxsize=4096)
@@ -202,7 +208,7 @@ def _pieces_of_text(layout: str, layers: int, mtp: int, split: Split) -> list[Pi
         raise BadInput(PATH, f"{layout!r} has {letters.count('t')} layers, but the model has {layers}")
     if letters.count("m") != mtp:
         raise BadInput(PATH, f"{layout!r} has {letters.count('m')} blocks of multi-token prediction, but the model has {mtp}")
-    if mtp and (letters.rindex("t") > letters.index("m") or "m" * mtp not in text):
+    if mtp and (letters.rfind("t") > letters.index("m") or "m" * mtp not in text):
         raise BadInput(PATH, f"{layout!r}: blocks of multi-token prediction stand in one piece, behind all layers")
     pieces, first = [], 0
     for piece in text.split("|"):

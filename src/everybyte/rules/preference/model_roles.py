@@ -58,12 +58,12 @@ FUSED = ("dpo", "kto", "grpo", "rloo")
 """Trainers that have the fused head; CPO, ORPO and PPO (trl.experimental) do not."""
 
 
-def loss_of(name: str, trl: Release, *, swift: bool) -> str:
-    """Name of the loss (`layers.loss.LOSSES`) of an algorithm under a trl version; ms-swift works out log-probabilities itself."""
-    if name in FUSED and trl.has("fused_head") and not swift:
+def loss_of(name: str, trl: Release, *, own: bool) -> str:
+    """Name of the loss (`layers.loss.LOSSES`) of an algorithm under a trl version; `own`: the trainer works out log-probabilities itself."""
+    if name in FUSED and trl.has("fused_head") and not own:
         return "logps-fused"
     if name == "dpo":
-        return "logps-copied" if trl.has("copies_dpo_logits") and not swift else "logps-rolled"
+        return "logps-copied" if trl.has("copies_dpo_logits") and not own else "logps-rolled"
     if ALGORITHMS[name].scores == "scaled log-probs":
         return "logps-pinned" if ALGORITHMS[name].critic else "logps-scaled"
     return "logps-and-entropy" if ALGORITHMS[name].scores == "log-probs and entropy" else "logps-sliced"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from everybyte.basics.dtypes import DTYPES, DType
 from everybyte.basics.errors import BadInput, Unsupported
@@ -15,46 +14,6 @@ from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.step.cache import Format
 
 _NUMBERS = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
-
-
-class Extra:
-    """`serve.extra` with hyphens and underscores alike. What nobody asks for is told as a warning."""
-
-    def __init__(self, serve: Serve) -> None:
-        self._values = {key.casefold().replace("-", "_"): (key, value) for key, value in (serve.extra or {}).items()}
-        self._asked: set[str] = set()
-
-    def get(self, name: str) -> Any:
-        """A value, None where it is not stated."""
-        self._asked.add(name)
-        return self._values.get(name, (name, None))[1]
-
-    def flag(self, name: str) -> bool:
-        """A switch. Raises BadInput for anything but true and false."""
-        value = self.get(name)
-        if value is None or isinstance(value, bool):
-            return bool(value)
-        raise BadInput(f"serve.extra.{self._values[name][0]}", f"must be true or false, not {value!r}")
-
-    def count(self, name: str) -> int | None:
-        """A whole number above 0. Raises BadInput for anything else."""
-        value = self.get(name)
-        if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
-            return value
-        raise BadInput(f"serve.extra.{self._values[name][0]}", f"must be a whole number above 0, not {value!r}")
-
-    def share(self, name: str) -> float | None:
-        """A number above 0 and up to 1. Raises BadInput for anything else."""
-        value = self.get(name)
-        if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1):
-            return None if value is None else float(value)
-        raise BadInput(f"serve.extra.{self._values[name][0]}", f"must be a number above 0 and up to 1, not {value!r}")
-
-    def tell(self, choices: ResolvedSettings, engine: str) -> None:
-        """Warns of settings that change nothing here."""
-        left = [key for name, (key, _) in self._values.items() if name not in self._asked]
-        if left:
-            choices.warn(f"not modelled for {engine}, taken as without effect on memory: serve.extra.{', serve.extra.'.join(sorted(left))}")
 
 
 def release_of(serve: Serve, line: str, choices: ResolvedSettings) -> Release:

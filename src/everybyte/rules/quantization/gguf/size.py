@@ -10,6 +10,7 @@ from everybyte.basics.units import round_up
 from everybyte.catalog.releases import Release
 from everybyte.checkpoint import Checkpoint
 from everybyte.job import Serve
+from everybyte.job.extra import Section, section
 from everybyte.layers.network import Network
 from everybyte.models.count import parameter_count
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
@@ -21,6 +22,15 @@ ALIGNMENT = 32
 """GGUF_DEFAULT_ALIGNMENT."""
 METADATA = 1600
 """Bytes of names and values of some 30 settings; licences, tags and chat templates make 1 to 12 kB of it, which no rule says."""
+
+
+class FileKeys(Section, frozen=True, kw_only=True):
+    """Keys of serve.extra about how a file was made."""
+
+    imatrix: bool | None = None
+    """Whether quantize had an importance matrix."""
+    fork: str = ""
+    """The program: llama.cpp or ik_llama.cpp."""
 
 
 class GgufWeights(Record, frozen=True):
@@ -40,10 +50,10 @@ def gguf_weights(serve: Serve, network: Network, choices: ResolvedSettings, give
 
     Raises BadInput for a name that is no quantisation, Unsupported for files of other formats.
     """
-    asked, extra = serve.weights, serve.extra or {}
+    asked, keys = serve.weights, section(serve.extra, FileKeys, "serve.extra")
     word = asked.format if asked is not None and asked.format else None
     release = build_of(serve)
-    fork = str(extra.get("fork", "")).casefold().startswith("ik")
+    fork = keys.fork.casefold().startswith("ik")
     converter = Converter(release or RELEASE, both_latents=fork)
     bits = (given or {}).get("bits_per_weight") or (asked.bits if asked is not None else None)
     if bits:
@@ -53,8 +63,8 @@ def gguf_weights(serve: Serve, network: Network, choices: ResolvedSettings, give
         choices.assume(f"weights in {word}, as converted; serve.weights names a quantisation")
     if word == "mixed" or (word.endswith("_xl") and word != "q3_k_xl"):
         raise Unsupported("serve.weights", f"{word!r} is another mixture for every model; state the mean as serve.weights: {{format: {word}, bits: ...}}")
-    how = quantization(word, _imatrix(extra), release or RELEASE)
-    _tell(how, extra, release, choices)
+    how = quantization(word, keys.imatrix, release or RELEASE)
+    _tell(how, keys, release, choices)
     tensors = typed_tensors(network, how, converter)
     size = file_size(tensors, vocabulary_bytes(vocabulary_of(network.family, network.vocab)[0]))
     return GgufWeights(tensors, sum(t.nbytes for t in tensors), sum(t.tensor.elements for t in tensors), size)
@@ -74,19 +84,14 @@ def file_size(tensors: tuple[Typed, ...], vocabulary: int) -> int:
     return round_up(head, ALIGNMENT) + sum(round_up(t.nbytes, ALIGNMENT) for t in tensors)
 
 
-def _imatrix(extra: dict[str, Any]) -> bool | None:
-    stated = extra.get("imatrix")
-    return stated if isinstance(stated, bool) else None
-
-
-def _tell(how: Quantization, extra: dict[str, Any], release: Release | None, choices: ResolvedSettings) -> None:
+def _tell(how: Quantization, keys: FileKeys, release: Release | None, choices: ResolvedSettings) -> None:
     """What the answer takes for granted."""
-    if how.mixture in NEEDS_IMATRIX and extra.get("imatrix") is False:
+    if how.mixture in NEEDS_IMATRIX and keys.imatrix is False:
         raise Unsupported("serve.extra.imatrix", f"quantize refuses to make {how.mixture} without an importance matrix")
     if how.mixture in FORK_TYPES or how.mixture not in MIXTURES:
         choices.assume(f"{how.mixture} for every matrix but the output: the fork's mixtures are no public rules; state serve.weights.bits")
     elif MIXTURES[how.mixture] not in ("f32", "f16", "bf16"):
-        if "imatrix" not in extra:
+        if keys.imatrix is None:
             choices.assume(f"quantised {'with' if how.imatrix else 'without'} an importance matrix; serve.extra.imatrix says otherwise")
         if release is None:
             choices.assume(f"types of the tensors by the quantize of llama.cpp {how.release.text}; serve.version chooses another build")

@@ -7,9 +7,10 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from everybyte.basics.dtypes import BF16, FP32
-from everybyte.basics.errors import BadInput
 from everybyte.basics.origin import default_of, inferred
+from everybyte.engines.prime_rl.extra import Keys
 from everybyte.job import Job, Train
+from everybyte.job.extra import section
 from everybyte.layers.blocks.transformer import Block
 from everybyte.layers.experts.moe import MoE
 from everybyte.layers.experts.token_choice import TokenChoice
@@ -27,29 +28,20 @@ from everybyte.rules.step.recipe import Recipe
 from everybyte.rules.step.training import training
 
 NAME = "prime-rl"
-EXTRAS = ("framework", "type", "ac", "micro_batches", "max_concurrent_runs")
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "experts")
 """LoRAConfig.target_modules."""
 LORA = Adapter("multi-lora", 16, TARGETS, BF16)
 
 
-def is_prime_rl(train: Train) -> bool:
-    """Whether the job says so."""
-    return (train.extra or {}).get("framework") == NAME
-
-
 def loss(train: Train, choices: ResolvedSettings) -> str:
     """Reinforcement learning takes log-probabilities out of a head in pieces; supervised training a cross entropy on all logits."""
-    return "log-probabilities" if (train.extra or {}).get("type") == "rl" else "held-upcast"
+    return "log-probabilities" if section(train.extra, Keys).type == "rl" else "held-upcast"
 
 
 def account(job: Job, network: Network, device: Device) -> Account:
     """The account of a trainer. Its ranks are alike. Its launchers set expandable_segments:True (rl.py, k8s/prime-rl/values.yaml)."""
     assert job.train is not None
     train, choices = job.train, ResolvedSettings()
-    unknown = next((key for key in train.extra or {} if key not in EXTRAS), None)
-    if unknown is not None:
-        raise BadInput(f"train.extra.{unknown}", f"is no setting of prime-rl that is supported; known: {', '.join(EXTRAS)}")
     mesh = mesh_of(train, job.hardware, network, choices, sharding="fsdp2")
     defaults = Defaults(
         NAME, precision="bf16-mixed", attention="flash2", loss=loss, compiles=True, adapter=replace(LORA, kind="lora"), kernels=Kernels(),
@@ -69,15 +61,13 @@ def account(job: Job, network: Network, device: Device) -> Account:
 def _recipe(recipe: Recipe, train: Train, choices: ResolvedSettings) -> Recipe:
     """Weights are gathered in bf16. A run's optimizer is made when the run arrives; with fake batches (`micro_batches`) none does, so that nothing
     is stepped and gradients are never zeroed (trainer/optim.py MultiLoRAOptimizer)."""
-    extra = train.extra or {}
+    keys = section(train.extra, Keys)
     setup = replace(recipe.setup, weights=BF16, compute=None)
     if setup.adapter is not None:
-        runs = choices.pick("train.extra.max_concurrent_runs", extra.get("max_concurrent_runs"), 1, default_of(NAME))
-        if isinstance(runs, bool) or not isinstance(runs, int) or not 1 <= runs <= 1024:
-            raise BadInput("train.extra.max_concurrent_runs", f"must be a whole number from 1 to 1,024, not {runs!r}")
+        runs = choices.pick("train.extra.max_concurrent_runs", keys.max_concurrent_runs, 1, default_of(NAME))
         targets = TARGETS if setup.adapter.targets == ("*",) else setup.adapter.targets
         setup = replace(setup, adapter=replace(setup.adapter, kind="multi-lora", dtype=BF16, targets=targets, options=(("runs", runs),)))
-        if runs > 1 and "micro_batches" in extra:
+        if runs > 1 and keys.micro_batches is not None:
             choices.note("train.optimizer.name", "none", inferred("fake batches: no run arrives, and no optimizer is made"))
             recipe = replace(recipe, optimizer=OptimizerPlan("sgd", "fused"), gradients_between=True)
     return replace(recipe, setup=setup, stream=BF16, graph_outlives=recipe.setup.kernels.loss == "held-upcast")

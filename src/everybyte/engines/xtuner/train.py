@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from everybyte.basics.dtypes import BF16, FP32
-from everybyte.basics.errors import BadInput, Unsupported
+from everybyte.basics.errors import Unsupported
 from everybyte.basics.origin import default_of
 from everybyte.job import Job, Train
 from everybyte.layers.network import Network
@@ -19,12 +19,6 @@ from everybyte.rules.sharding.fsdp_units import Units
 from everybyte.rules.step.training import training
 
 NAME = "xtuner"
-EXTRAS = ("framework", "packed")
-
-
-def is_xtuner(train: Train) -> bool:
-    """Whether the job says so."""
-    return (train.extra or {}).get("framework") == NAME
 
 
 def loss(train: Train, choices: ResolvedSettings) -> str:
@@ -48,9 +42,6 @@ def account(job: Job, network: Network, device: Device) -> Account:
     forward (model/dense/dense.py fully_shard)."""
     assert job.train is not None
     train, choices = job.train, ResolvedSettings()
-    unknown = next((key for key in train.extra or {} if key not in EXTRAS), None)
-    if unknown is not None:
-        raise BadInput(f"train.extra.{unknown}", f"is no setting of xtuner that is supported; known: {', '.join(EXTRAS)}")
     mesh = mesh_of(train, job.hardware, network, choices, sharding="fsdp2")
     recipe = recipe_of(train, network, DEFAULTS, choices)
     recipe = replace(recipe, setup=replace(recipe.setup, weights=BF16, compute=None), stream=BF16)

@@ -1,0 +1,1 @@
+"""Accounts for xtuner: FSDP2 with every end of the network as a unit of its own."""

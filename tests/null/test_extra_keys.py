@@ -1,0 +1,122 @@
+"""Keys of `extra`: typed where they are read, known where they are not, refused where nobody has them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from everybyte import estimate
+from everybyte.basics.errors import BadInput
+from everybyte.catalog.extra_keys import INCLUDE, NO_EFFECT, NOT_COUNTED, known_keys
+from everybyte.catalog.names import read_table
+from everybyte.engines.registry import SERVE, SERVE_TABLES, TRAIN
+from everybyte.job import read_job
+from everybyte.job.extra import Section, canonical, keys_of, section
+from everybyte.job.framework import OWN, with_own_framework
+from everybyte.measure.truth import load_records
+
+TABLES = sorted({*TRAIN, "ms-swift", *(SERVE_TABLES.get(name, name) for name in SERVE)})
+
+
+class Some(Section, frozen=True, kw_only=True):
+    """A section of three keys."""
+
+    lora_dropout: float = 0.5
+    NVTE_FUSED_ATTN: str | None = None
+    many: tuple[str, ...] = ()
+
+
+def job(**train: Any) -> dict[str, Any]:
+    """A small job."""
+    return {"model": "Qwen/Qwen2.5-0.5B", "hardware": {"gpu": "h100"}, "train": {"micro_batch": 1, "seq_len": 128, **train}}
+
+
+@pytest.mark.parametrize("written", ["lora_dropout", "--lora-dropout", "lora-dropout", "Lora Dropout"])
+def test_spellings(written: str) -> None:
+    """Hyphens, spaces, leading hyphens and case mean the same; environment variables stay as they are."""
+    assert canonical(written) == "lora_dropout"
+    assert section({written: 0.25}, Some).lora_dropout == 0.25
+    assert canonical("NVTE_FUSED_ATTN") == "NVTE_FUSED_ATTN"
+
+
+def test_what_a_section_reads() -> None:
+    """Keys of other sections are left alone, null counts as not given, and a list may stand for a tuple."""
+    found = section({"other": 1, "lora_dropout": None, "many": ["a", "b"]}, Some)
+    assert (found.lora_dropout, found.many) == (0.5, ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("extra", "path", "words"),
+    [({"--lora-dropout": "much"}, "train.extra.--lora-dropout", "expected a number"), ({"many": ["a", 1]}, "train.extra.many[1]", "expected text")],
+)
+def test_wrong_types_are_refused_at_the_key_as_it_is_written(extra: dict[str, Any], path: str, words: str) -> None:
+    """The message has the key of the job, what was given and what is allowed."""
+    with pytest.raises(BadInput, match=words) as refused:
+        section(extra, Some)
+    assert refused.value.path == path
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_framework_has_a_table(name: str) -> None:
+    """Each row has an effect that the code knows, and a key in the form in which keys are compared; what has no effect says why."""
+    assert known_keys(name)
+    for key, effect, reason in read_table(f"extra_keys/{name}.csv")[1:]:
+        assert effect in (NO_EFFECT, NOT_COUNTED, INCLUDE), key
+        assert effect == INCLUDE or canonical(key.rstrip("*")) == key.rstrip("*"), key
+        assert effect != NO_EFFECT or reason, key
+
+
+def test_no_key_is_both_read_and_without_effect() -> None:
+    """A key that an engine reads is not told to change nothing."""
+    for name, folder in TRAIN.items():
+        read = {key for kind in import_module(f"everybyte.engines.{folder}.extra").SECTIONS for key in keys_of(kind)}
+        own = {key for key, effect, _ in read_table(f"extra_keys/{name}.csv")[1:] if effect == NO_EFFECT}
+        assert not read & own, name
+
+
+@pytest.mark.parametrize(
+    ("section_of", "key", "nearest"),
+    [
+        ({"framework": "transformers"}, "lora_droput", "lora_dropout"), ({"framework": "megatron"}, "moe-groupd-gemm", "moe_grouped_gemm"),
+        ({"framework": "deepspeed", "sharding": "zero2"}, "overlap_com", "overlap_comm"), ({"framework": "torchtitan"}, "float9.recipe", "float8"),
+        ({}, "keeps_output", "keeps_outputs"), ({"framework": "litgpt"}, "chunk_sizes", "chunk_size"), ({"framework": "nanogpt"}, "anything", ""),
+    ],
+)  # fmt: skip
+def test_unknown_keys_are_refused_with_the_nearest(section_of: dict[str, Any], key: str, nearest: str) -> None:
+    """A slip of the pen has no silent effect."""
+    with pytest.raises(BadInput, match=rf"train\.extra\.{key}: .*{nearest}"):
+        estimate(job(**section_of, extra={key: 1}))
+
+
+def test_keys_that_nothing_reads_are_told() -> None:
+    """Without effect on memory: a setting with the reason. Not worked out: a warning."""
+    found = estimate(job(framework="transformers", extra={"packing": True, "torch_compile_mode": "max-autotune"}))
+    assert any(s.key == "train.extra.packing" and s.origin.startswith("given; no effect on memory: ") for s in found.settings)
+    assert any("train.extra.torch_compile_mode" in text for text in found.warnings)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_old_job_files_name_their_framework_in_extra(name: str) -> None:
+    """The one place that translates them moves it to train.framework, and the figures are those of a job that says it there."""
+    old = job(framework="transformers" if name == "ms-swift" else "pytorch", sharding="fsdp2", extra={"framework": name})
+    old["hardware"]["gpus"] = 2
+    moved = with_own_framework(read_job(old))
+    assert moved.train is not None
+    assert moved.train.framework == name
+    new = {**old, "train": {**old["train"], "framework": name, "extra": dict(moved.train.extra or {})}}
+    assert estimate(old).figures == estimate(new).figures
+    assert with_own_framework(moved) == moved
+
+
+def test_every_measured_job_has_keys_that_are_known() -> None:
+    """No record is refused for a key of its extra."""
+    refused = []
+    for record in load_records():
+        if (record["job"].get("train") or record["job"].get("serve") or {}).get("extra"):
+            try:
+                estimate(record["job"])
+            except BadInput as error:
+                refused += [f"{record['id']}: {error}"] if "unknown key" in error.message else []
+    assert refused == []
