@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from everybyte.basics.errors import Unsupported
 from everybyte.job import Job
 from everybyte.job.framework import SEVERAL, TrainerKeys, trainer_of, with_own_framework
 from everybyte.layers.network import Network
 from everybyte.rules.accounting.account import Account, Device
+
+if TYPE_CHECKING:
+    from everybyte.engines.known_keys import Unread
 
 TRAIN: dict[str, str] = {
     "pytorch": "pytorch", "accelerate": "pytorch", "nemo-automodel": "pytorch", "transformers": "transformers", "trl": "transformers",
@@ -69,29 +71,35 @@ def account(job: Job, network: Network, device: Device) -> Account:
     """Lets the engine of a job account for it. Raises Unsupported for one that is not answered yet, BadInput for a key of `extra` that it does not have."""
     job = with_own_framework(job)
     section, folder = engine_of(job)
+    unread = unread_of(job)
     engine: Any = import_module(f"everybyte.engines.{folder}.{section}")
-    extra = job.train.extra if job.train is not None else job.serve.extra if job.serve is not None else None
-    if not extra:
-        found: Account = engine.account(job, network, device)
-        return found
-    return _with_extra(job, extra, section, folder, lambda: engine.account(job, network, device))
+    found: Account = engine.account(job, network, device)
+    if unread:
+        from everybyte.engines.known_keys import tell  # most jobs have none
+
+        tell(unread, found.choices)
+    return found
 
 
-def _with_extra(job: Job, extra: dict[str, Any], section: str, folder: str, run: Callable[[], Account]) -> Account:
-    """The account of a job with settings that only its framework has."""
-    from everybyte.engines.known_keys import tell, unread_keys  # most jobs have none
+def unread_of(job: Job) -> tuple[Unread, ...]:
+    """The keys of `extra` that the engine of a job does not read. Raises BadInput for one that its framework does not have, with the nearest."""
+    job = with_own_framework(job)
+    part = job.train if job.train is not None else job.serve
+    if part is None or not part.extra:
+        return ()
+    from everybyte.engines.known_keys import unread_keys  # most jobs have none
 
-    train, serve = job.train, job.serve
-    if train is not None and folder not in PREFERENCE and extra.get("rlhf_type"):
+    section, folder = engine_of(job)
+    if job.train is not None and folder not in PREFERENCE and part.extra.get("rlhf_type"):
         from everybyte.rules.from_job.preference import refuse_preference
 
-        refuse_preference(train, train.framework or "pytorch")
-    name = (train.framework or "pytorch") if train is not None else (serve.engine if serve is not None else None) or "transformers"
+        refuse_preference(job.train, job.train.framework or "pytorch")
     module = import_module(f"everybyte.engines.{folder}.extra")
     sections = module.SERVE_SECTIONS if section == "serve" and folder == "transformers" else module.SECTIONS
-    if train is not None and train.framework == SEVERAL:
-        sections = (*sections, TrainerKeys)
-    unread = unread_keys(extra, sections, SERVE_TABLES.get(name, name) if section == "serve" else name, f"{section}.extra")
-    found = run()
-    tell(unread, found.choices)
-    return found
+    if job.train is not None:
+        name: str = job.train.framework or "pytorch"
+        sections = (*sections, TrainerKeys) if name == SEVERAL else sections
+    else:
+        engine = (job.serve.engine if job.serve is not None else None) or "transformers"
+        name = SERVE_TABLES.get(engine, engine)
+    return unread_keys(part.extra, sections, name, f"{section}.extra")
