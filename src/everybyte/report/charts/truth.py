@@ -73,7 +73,7 @@ def _row(c: Comparison, kinds: Sequence[str]) -> Row:
     assert c.predicted is not None
     return {
         "id": c.id, "group": c.group, "figure": c.figure, "kind": kind if kind in kinds else OTHERS, "measured": float(f"{c.measured / GiB:.5g}"),
-        "predicted": float(f"{c.predicted / GiB:.5g}"), "was": short_size(round(c.measured), digits=2), "said": short_size(c.predicted, digits=2),
+        "predicted": float(f"{c.predicted / GiB:.5g}"), "was": short_size(round(c.measured), digits=2), "said": short_size(round(c.predicted), digits=2),
         "error": "" if c.error is None else f"{100 * c.error:+.2f} %",
     }  # fmt: skip
 
