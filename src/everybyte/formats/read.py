@@ -10,7 +10,7 @@ from everybyte.formats.command import Command
 from everybyte.formats.context import Context
 from everybyte.formats.documents.document import Document
 from everybyte.formats.draft import JobDraft
-from everybyte.formats.registry import COMPANIONS, STARTS_PROGRAMS, format_of_command, format_of_document, module_of
+from everybyte.formats.registry import COMPANIONS, STARTS_PROGRAMS, format_of_command, format_of_document, module_of, program_module
 from everybyte.formats.source import Source
 
 DATA_ENDINGS = (".yaml", ".yml", ".json", ".toml")
@@ -90,7 +90,7 @@ def _read_commands(commands: Sequence[Command], source: Source, context: Context
     drafts: list[JobDraft] = []
     for command in commands:
         if (name := format_of_command(command)) is not None:
-            drafts += module_of(name).read_command(command, context)
+            drafts += program_module(name).read_command(command, context)
     if not drafts:
         seen = ", ".join(dict.fromkeys(command.program for command in commands if command.program)) or "no command"
         place = str(commands[0].place) if commands else source.path

@@ -93,6 +93,11 @@ def module_of(name: str) -> ModuleType:
     return import_module(f"everybyte.formats.{FORMATS[name]}")
 
 
+def program_module(name: str) -> ModuleType:
+    """The module that reads commands of a format. What only completes other files starts scripts, which are read as those of transformers."""
+    return module_of("transformers" if name in COMPANIONS else name)
+
+
 def format_of_command(command: Command) -> str | None:
     """The format whose program a command is; by its first words, else by its flags if the program is a script. None if it is none."""
     line = _program_line(command)

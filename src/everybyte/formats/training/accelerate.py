@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from everybyte.formats.bag import Bag
-from everybyte.formats.command import Command
 from everybyte.formats.context import Context
 from everybyte.formats.documents.document import Document
 from everybyte.formats.draft import JobDraft
@@ -24,13 +23,6 @@ def read_document(document: Document, context: Context) -> list[JobDraft]:
     run.draft.state("train.framework", "accelerate", document.place("distributed_type"))
     apply(run.bag, run)
     return finished(run)
-
-
-def read_command(command: Command, context: Context) -> list[JobDraft]:
-    """accelerate starts other programs; a script that only it describes is read as one of transformers."""
-    from everybyte.formats.training.trl import read_command as as_transformers
-
-    return as_transformers(command, context)
 
 
 def attached(run: Run) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from everybyte.formats.bag import Bag
-from everybyte.formats.command import Command
 from everybyte.formats.context import Context
 from everybyte.formats.documents.document import Document
 from everybyte.formats.draft import JobDraft
@@ -37,13 +36,6 @@ def read_document(document: Document, context: Context) -> list[JobDraft]:
     run.draft.state("train.framework", "deepspeed", document.place("zero_optimization"))
     apply(document, run.draft)
     return finished(run._replace(bag=Bag()))
-
-
-def read_command(command: Command, context: Context) -> list[JobDraft]:
-    """DeepSpeed starts other programs; a script that only it describes is read as one of transformers."""
-    from everybyte.formats.training.trl import read_command as as_transformers
-
-    return as_transformers(command, context)
 
 
 def apply(document: Document, draft: JobDraft) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from everybyte.formats.bag import Bag
-from everybyte.formats.command import Command
 from everybyte.formats.context import Context
 from everybyte.formats.documents.document import Document
 from everybyte.formats.draft import JobDraft
@@ -47,13 +46,6 @@ def read_document(document: Document, context: Context) -> list[JobDraft]:
     run.draft.infer("train.framework", "transformers", "peft adapts models of transformers")
     apply(run.bag, run.draft)
     return finished(run)
-
-
-def read_command(command: Command, context: Context) -> list[JobDraft]:
-    """peft has no program."""
-    from everybyte.formats.training.trl import read_command as as_transformers
-
-    return as_transformers(command, context)
 
 
 def attached(run: Run) -> bool:
