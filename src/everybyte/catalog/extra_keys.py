@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from functools import cache
+from os import listdir
 from os.path import join
 from typing import NamedTuple
 
-from everybyte.catalog.names import read_table
+from everybyte.catalog.names import DATA, read_table
 
 FOLDER = "extra_keys"
-NO_EFFECT, NOT_COUNTED, INCLUDE = "none", "not counted", "include"
+NO_EFFECT, ELSEWHERE, NOT_COUNTED, INCLUDE = "none", "elsewhere", "not counted", "include"
 
 
 class KnownKey(NamedTuple):
     """What is known of a key that nothing reads."""
 
     effect: str
-    """`none`: it changes no size; `not counted`: it may, and that is not worked out."""
+    """`none`: it changes no size; `elsewhere`: another key of the job says it; `not counted`: it may change sizes, and that is not worked out."""
     reason: str
+    """Why it changes nothing, or which key of the job says it."""
 
 
 class KnownKeys(NamedTuple):
@@ -31,6 +33,12 @@ class KnownKeys(NamedTuple):
         """What is known of a key in its canonical form; None for one that the framework does not have."""
         found = self.keys.get(key)
         return found or next((known for beginning, known in self.beginnings.items() if key.startswith(beginning)), None)
+
+
+@cache
+def tables_of_keys() -> frozenset[str]:
+    """Names that have a table."""
+    return frozenset(name.removesuffix(".csv") for name in listdir(join(DATA, FOLDER)) if name.endswith(".csv"))
 
 
 @cache

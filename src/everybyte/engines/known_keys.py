@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from everybyte.basics.errors import BadInput, did_you_mean
-from everybyte.catalog.extra_keys import NO_EFFECT, KnownKeys, known_keys
+from everybyte.catalog.extra_keys import ELSEWHERE, NO_EFFECT, NOT_COUNTED, KnownKeys, known_keys, tables_of_keys
 from everybyte.job.extra import Section, canonical, keys_of
 from everybyte.job.plain import join
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
@@ -21,16 +21,17 @@ class Unread(NamedTuple):
     reason: str
 
 
-def unread_keys(extra: Mapping[str, Any], sections: tuple[type[Section], ...], framework: str, place: str) -> tuple[Unread, ...]:
-    """The keys that nothing reads. Raises BadInput for one that the framework does not have, with the nearest that it has."""
-    read, known = frozenset[str]().union(*map(keys_of, sections)), known_keys(framework)
-    return tuple(_unread(key, value, read, known, framework, place) for key, value in extra.items() if canonical(key) not in read)
+def unread_keys(extra: Mapping[str, Any], sections: tuple[type[Section], ...], frameworks: tuple[str, ...], place: str) -> tuple[Unread, ...]:
+    """The keys that nothing reads. Raises BadInput for one that the frameworks (the job's, and one whose settings it runs) do not have, with the nearest."""
+    read, tables = frozenset[str]().union(*map(keys_of, sections)), [known_keys(name) for name in frameworks if name in tables_of_keys()]
+    return tuple(_unread(key, value, read, tables, frameworks[0], place) for key, value in extra.items() if canonical(key) not in read)
 
 
-def _unread(key: str, value: Any, read: frozenset[str], known: KnownKeys, framework: str, place: str) -> Unread:
-    found = known.find(canonical(key))
+def _unread(key: str, value: Any, read: frozenset[str], tables: list[KnownKeys], framework: str, place: str) -> Unread:
+    found = next((found for table in tables if (found := table.find(canonical(key))) is not None), None)
     if found is None:
-        raise BadInput(join(place, key), f"unknown key: {framework} has no such setting{did_you_mean(canonical(key), (*sorted(read), *known.keys))}")
+        names = (*sorted(read), *(name for table in tables for name in table.keys))
+        raise BadInput(join(place, key), f"unknown key: {framework} has no such setting{did_you_mean(canonical(key), names)}")
     return Unread(join(place, key), value, found.effect, found.reason)
 
 
@@ -39,6 +40,8 @@ def tell(keys: tuple[Unread, ...], choices: ResolvedSettings) -> None:
     for key in keys:
         if key.effect == NO_EFFECT:
             choices.note(key.path, key.value, f"given; no effect on memory: {key.reason}")
-    others = [key.path for key in keys if key.effect != NO_EFFECT]
+        elif key.effect == ELSEWHERE:
+            choices.warn(f"{key.path} is not read: the job says it with {key.reason}")
+    others = [key.path for key in keys if key.effect == NOT_COUNTED]
     if others:
         choices.warn(f"known settings whose effect on memory is not worked out, so not counted: {', '.join(others)}")

@@ -102,4 +102,4 @@ def unread_of(job: Job) -> tuple[Unread, ...]:
     else:
         engine = (job.serve.engine if job.serve is not None else None) or "transformers"
         name = SERVE_TABLES.get(engine, engine)
-    return unread_keys(part.extra, sections, name, f"{section}.extra")
+    return unread_keys(part.extra, sections, (name, str(part.extra.get("framework", ""))), f"{section}.extra")
