@@ -36,7 +36,7 @@ def command(log: str, job: str | None, *, as_json: bool) -> int:
     from everybyte.report.console import open_console
 
     asked = load(job).job() if job is not None else None
-    with _opened(log) as stream:
+    with opened(log) as stream:
         found = diagnose(stream, asked)
     if as_json:
         click.echo(json.dumps(report.as_json(found), ensure_ascii=False))
@@ -47,7 +47,7 @@ def command(log: str, job: str | None, *, as_json: bool) -> int:
     return 1 if found.is_memory_fault else 0
 
 
-def _opened(log: str) -> BinaryIO | nullcontext[BinaryIO]:
+def opened(log: str) -> BinaryIO | nullcontext[BinaryIO]:
     """The log as bytes. Raises BadInput with the place for what cannot be read."""
     if log == "-":
         return nullcontext(sys.stdin.buffer)
