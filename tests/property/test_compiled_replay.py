@@ -19,7 +19,7 @@ from everybyte.measure.truth import load_records
 
 compiled = pytest.importorskip("everybyte.allocator._compiled", reason="built without a C compiler")
 EXPANDABLE = pytest.mark.parametrize("expandable", [False, True], ids=["native", "expandable"])
-EVERY = 12
+EVERY = 40
 """Of the records, one in so many: all have the same shape."""
 
 

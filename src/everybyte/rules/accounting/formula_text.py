@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 from everybyte.basics.arithmetic import arithmetic
-from everybyte.layers.recording.size import Axis, Batch, Dim, Dims, Size, elements
+from everybyte.layers.recording.size import ZERO, Axis, Batch, Dim, Dims, Size, elements
 from everybyte.layers.recording.tape import Storage
 from everybyte.ledger.build import Text
 
@@ -121,22 +122,46 @@ def with_rounding(body: str, rounding: int, symbols: dict[str, int]) -> Text:
     return Text(f"{body} + rounding", {**symbols, "rounding": rounding})
 
 
+class Kind(NamedTuple):
+    """Tensors of one shape and type, or workspaces of one size, which have no shape."""
+
+    count: int
+    dims: Dims
+    bytes_each: int
+    """Of an element."""
+    size: Size
+    """Of a workspace."""
+
+
 @lru_cache(maxsize=16384)
 def storages_text(storages: tuple[Storage, ...], copies: int, batch: Batch, known: Known = ()) -> Text:
     """`31·(6·n·f + 2·n·h)`: `copies` of a group of tensors."""
     letters = Letters(known, batch)
     terms: dict[str, int] = {}
-    for storage in storages:
-        for key, count in _terms(storage, letters):
-            terms[key] = terms.get(key, 0) + count
+    for kind in _kinds(storages):
+        for key, count in _terms(kind, letters):
+            terms[key] = terms.get(key, 0) + kind.count * count
     return Text(times(copies, add_up(terms)), letters.symbols)
 
 
-def _terms(storage: Storage, letters: Letters) -> list[tuple[str, int]]:
+@lru_cache(maxsize=16384)
+def _kinds(storages: tuple[Storage, ...]) -> tuple[Kind, ...]:
+    """The kinds of a group of tensors, in the order in which they come first: the same for every batch."""
+    found: dict[tuple[object, ...], Kind] = {}
+    for storage in storages:
+        has_shape = bool(storage.dims) and Size.of(storage.dims, storage.dtype).terms == storage.size.terms
+        dims, each, size = (storage.dims, storage.dtype.block_bytes, ZERO) if has_shape else ((), 0, storage.size)
+        key = (dims, each, *size.terms.items())
+        before = found.get(key)
+        found[key] = Kind(1 + (before.count if before else 0), dims, each, size)
+    return tuple(found.values())
+
+
+def _terms(kind: Kind, letters: Letters) -> list[tuple[str, int]]:
     """(product of letters, bytes of each) of a tensor; a workspace has no shape: its bytes in the axes of the batch."""
-    if storage.dims and Size.of(storage.dims, storage.dtype).terms == storage.size.terms:
-        return [(letters.product(storage.dims), storage.dtype.block_bytes)]
-    return [(letters.monomial(axes), count) for axes, count in storage.size.terms.items()]
+    if kind.dims:
+        return [(letters.product(kind.dims), kind.bytes_each)]
+    return [(letters.monomial(axes), count) for axes, count in kind.size.terms.items()]
 
 
 def group(storages: Iterable[Storage]) -> dict[str, tuple[Storage, ...]]:
