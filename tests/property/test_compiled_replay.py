@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from test_allocator_scripts import script
 
 from everybyte import read_job
-from everybyte.allocator.endless import endless_peak
+from everybyte.allocator.endless import endless_peak, limited_peak
 from everybyte.allocator.replay import EMPTY_CACHE, Event
 from everybyte.basics.errors import Unsupported
 from everybyte.basics.units import MiB, TiB
@@ -31,6 +31,13 @@ def test_random_scripts(expandable: bool, seed: int, streams: int, length: int) 
     assert compiled.endless_peak(events, expandable) == endless_peak(events, expandable)
 
 
+@given(seed=st.integers(0, 2**32), streams=st.integers(1, 3), length=st.integers(0, 300), limit=st.integers(1, 400))
+def test_random_scripts_near_the_limit(seed: int, streams: int, length: int, limit: int) -> None:
+    """On a device that may be too small, both give as much back, as often, and fail alike."""
+    events = script(random.Random(seed), length=length, streams=streams, uses=False)
+    assert compiled.limited_peak(events, limit * MiB) == limited_peak(events, limit * MiB)
+
+
 @EXPANDABLE
 def test_scripts_of_records(expandable: bool) -> None:
     """The steps of measured runs: both come to the same peaks."""
@@ -42,7 +49,10 @@ def test_scripts_of_records(expandable: bool) -> None:
             continue
         for rank in ranks:
             events = [event for event in rank.bill.script() if event != EMPTY_CACHE or not expandable]
-            assert compiled.endless_peak(events, expandable) == endless_peak(events, expandable), job
+            peak, living = endless_peak(events, expandable)
+            assert compiled.endless_peak(events, expandable) == (peak, living), job
+            if not expandable and living < peak:
+                assert compiled.limited_peak(events, (living + peak) // 2) == limited_peak(events, (living + peak) // 2), job
 
 
 @EXPANDABLE

@@ -1,6 +1,6 @@
-/* The peak of reserved bytes of PyTorch's caching allocator with default settings on a device without end: `everybyte.allocator.quick` in C.
+/* The peak of reserved bytes of PyTorch's caching allocator with default settings: `everybyte.allocator.endless` and `replay` in C.
 
-   quick.py says what is done here and why, and does it where this module was not built; a test holds that both come to the same bytes.
+   quick.py and caching.py say what is done here and why, and do it where this module was not built; a test holds that both come to the same bytes.
    Built against the stable interface of Python 3.11, one file serves every later version. */
 
 #define Py_LIMITED_API 0x030b0000
@@ -22,6 +22,8 @@
 #define STREAM_BITS 40
 #define STREAMS 64
 #define EDGE (-1)
+#define OUT_OF_MEMORY (-3)
+#define NOT_THERE (-2)
 
 typedef struct {
     int64_t address, size;
@@ -42,11 +44,17 @@ typedef struct {
 } Request;
 
 typedef struct {
-    int64_t name;
-    Free *pool; /* by size, then address */
+    Free *entries; /* by size, then address */
     int64_t count, room;
-    int64_t top, reserved, peak;
-    int64_t small, small_peak;
+    int64_t least_rest; /* what is left of a block is a block of its own from this size on */
+    int is_small;
+} Pool;
+
+typedef struct {
+    int64_t name;
+    Pool pools[2]; /* of large requests, and of small ones */
+    int64_t reserved, peak;
+    int64_t small, small_peak; /* without a limit, small requests are added up instead */
 } Stream;
 
 typedef struct {
@@ -57,7 +65,10 @@ typedef struct {
     uint64_t mask;
     Stream streams[STREAMS];
     int stream_count;
+    int64_t top; /* the address of the next segment */
     int64_t living, living_peak;
+    int64_t limit; /* bytes that may be reserved; 0: without end */
+    int64_t reserved, peak, retries;
     int expandable;
     int beyond; /* more lives than any device has: nothing but that is told any more */
 } Heap;
@@ -88,11 +99,11 @@ static int32_t new_block(Heap *heap, int64_t address, int64_t size) {
 }
 
 /* The first free block that is not before (size, address). */
-static int64_t place(const Heap *heap, const Stream *stream, int64_t size, int64_t address) {
-    int64_t low = 0, high = stream->count;
+static int64_t place(const Heap *heap, const Pool *pool, int64_t size, int64_t address) {
+    int64_t low = 0, high = pool->count;
     while (low < high) {
         int64_t middle = (low + high) / 2;
-        const Free *entry = &stream->pool[middle];
+        const Free *entry = &pool->entries[middle];
         if (entry->size < size || (entry->size == size && heap->blocks[entry->block].address < address))
             low = middle + 1;
         else
@@ -101,32 +112,32 @@ static int64_t place(const Heap *heap, const Stream *stream, int64_t size, int64
     return low;
 }
 
-static int put(Heap *heap, Stream *stream, int32_t index) {
+static int put(Heap *heap, Pool *pool, int32_t index) {
     Block *block = &heap->blocks[index];
-    if (stream->count == stream->room) {
-        int64_t room = stream->room ? 2 * stream->room : 256;
-        Free *more = realloc(stream->pool, (size_t)room * sizeof(Free));
+    if (pool->count == pool->room) {
+        int64_t room = pool->room ? 2 * pool->room : 256;
+        Free *more = realloc(pool->entries, (size_t)room * sizeof(Free));
         if (!more)
             return -1;
-        stream->pool = more;
-        stream->room = room;
+        pool->entries = more;
+        pool->room = room;
     }
-    int64_t at = place(heap, stream, block->size, block->address);
-    memmove(stream->pool + at + 1, stream->pool + at, (size_t)(stream->count - at) * sizeof(Free));
-    stream->pool[at] = (Free){block->size, index};
-    stream->count++;
+    int64_t at = place(heap, pool, block->size, block->address);
+    memmove(pool->entries + at + 1, pool->entries + at, (size_t)(pool->count - at) * sizeof(Free));
+    pool->entries[at] = (Free){block->size, index};
+    pool->count++;
     block->is_free = 1;
     return 0;
 }
 
-static void take(Heap *heap, Stream *stream, int64_t at) {
-    heap->blocks[stream->pool[at].block].is_free = 0;
-    stream->count--;
-    memmove(stream->pool + at, stream->pool + at + 1, (size_t)(stream->count - at) * sizeof(Free));
+static void take(Heap *heap, Pool *pool, int64_t at) {
+    heap->blocks[pool->entries[at].block].is_free = 0;
+    pool->count--;
+    memmove(pool->entries + at, pool->entries + at + 1, (size_t)(pool->count - at) * sizeof(Free));
 }
 
-static void take_block(Heap *heap, Stream *stream, int32_t index) {
-    take(heap, stream, place(heap, stream, heap->blocks[index].size, heap->blocks[index].address));
+static void take_block(Heap *heap, Pool *pool, int32_t index) {
+    take(heap, pool, place(heap, pool, heap->blocks[index].size, heap->blocks[index].address));
 }
 
 static void forget(Heap *heap, int32_t index) {
@@ -134,37 +145,75 @@ static void forget(Heap *heap, int32_t index) {
     heap->unused = index;
 }
 
+/* torch.cuda.empty_cache(): segments that are free as a whole are given back. */
+static void empty(Heap *heap) {
+    for (int i = 0; i < 2 * heap->stream_count; i++) {
+        Stream *stream = &heap->streams[i / 2];
+        Pool *pool = &stream->pools[i % 2];
+        int64_t left = 0;
+        for (int64_t at = 0; at < pool->count; at++) {
+            int32_t index = pool->entries[at].block;
+            const Block *block = &heap->blocks[index];
+            if (block->prev != EDGE || block->next != EDGE) {
+                pool->entries[left++] = pool->entries[at];
+                continue;
+            }
+            stream->reserved -= block->size;
+            heap->reserved -= block->size;
+            forget(heap, index);
+        }
+        pool->count = left;
+    }
+}
+
+/* A new segment, or OUT_OF_MEMORY where the device is full even after all that is cached was given back. */
+static int32_t obtain(Heap *heap, Stream *stream, const Pool *pool, int64_t size) {
+    int64_t segment = pool->is_small ? SMALL_SEGMENT : size < OWN_SEGMENT ? SEGMENT : round_up(size, SEGMENT_ROUNDING);
+    if (heap->limit && heap->reserved + segment > heap->limit) {
+        empty(heap);
+        heap->retries++;
+        if (heap->reserved + segment > heap->limit)
+            return OUT_OF_MEMORY;
+    }
+    int32_t index = new_block(heap, heap->top, segment);
+    heap->top += segment + SEGMENT_ROUNDING;
+    heap->reserved += segment;
+    heap->peak = largest(heap->peak, heap->reserved);
+    stream->reserved += segment;
+    stream->peak = largest(stream->peak, stream->reserved);
+    return index;
+}
+
+/* Makes two blocks of one: `size` bytes, and the rest, which is free. */
+static int split(Heap *heap, Pool *pool, int32_t index, int64_t size) {
+    int32_t behind = new_block(heap, heap->blocks[index].address + size, heap->blocks[index].size - size);
+    if (behind < 0)
+        return -1;
+    Block *block = &heap->blocks[index], *other = &heap->blocks[behind];
+    other->prev = index;
+    other->next = block->next;
+    if (block->next != EDGE)
+        heap->blocks[block->next].prev = behind;
+    block->next = behind;
+    block->size = size;
+    return put(heap, pool, behind);
+}
+
 static int32_t allocate(Heap *heap, Stream *stream, int64_t nbytes) {
     int64_t size = round_up(nbytes, MIN_BLOCK);
-    int64_t at = place(heap, stream, size, 0);
+    Pool *pool = &stream->pools[size <= SMALL_REQUEST];
+    int64_t at = place(heap, pool, size, 0);
     int32_t index;
-    if (at < stream->count) {
-        index = stream->pool[at].block;
-        take(heap, stream, at);
+    if (at < pool->count) {
+        index = pool->entries[at].block;
+        take(heap, pool, at);
     } else {
-        int64_t segment = size < OWN_SEGMENT ? SEGMENT : round_up(size, SEGMENT_ROUNDING);
-        index = new_block(heap, stream->top, segment);
+        index = obtain(heap, stream, pool, size);
         if (index < 0)
-            return -1;
-        stream->top += segment + SEGMENT_ROUNDING;
-        stream->reserved += segment;
-        stream->peak = largest(stream->peak, stream->reserved);
+            return index;
     }
-    int64_t rest = heap->blocks[index].size - size;
-    if (rest >= (heap->expandable ? MIN_BLOCK : SMALL_REQUEST + 1)) {
-        int32_t behind = new_block(heap, heap->blocks[index].address + size, rest);
-        if (behind < 0)
-            return -1;
-        Block *block = &heap->blocks[index], *other = &heap->blocks[behind];
-        other->prev = index;
-        other->next = block->next;
-        if (block->next != EDGE)
-            heap->blocks[block->next].prev = behind;
-        block->next = behind;
-        block->size = size;
-        if (put(heap, stream, behind) < 0)
-            return -1;
-    }
+    if (heap->blocks[index].size - size >= pool->least_rest && split(heap, pool, index, size) < 0)
+        return -1;
     if (heap->expandable) {
         int64_t end = heap->blocks[index].address + size;
         if (end > stream->peak)
@@ -173,11 +222,11 @@ static int32_t allocate(Heap *heap, Stream *stream, int64_t nbytes) {
     return index;
 }
 
-static int release(Heap *heap, Stream *stream, int32_t index) {
+static int release(Heap *heap, Pool *pool, int32_t index) {
     Block *blocks = heap->blocks;
     int32_t before = blocks[index].prev, after = blocks[index].next;
     if (before != EDGE && blocks[before].is_free) {
-        take_block(heap, stream, before);
+        take_block(heap, pool, before);
         blocks[before].size += blocks[index].size;
         blocks[before].next = after;
         if (after != EDGE)
@@ -186,27 +235,14 @@ static int release(Heap *heap, Stream *stream, int32_t index) {
         index = before;
     }
     if (after != EDGE && blocks[after].is_free) {
-        take_block(heap, stream, after);
+        take_block(heap, pool, after);
         blocks[index].size += blocks[after].size;
         blocks[index].next = blocks[after].next;
         if (blocks[after].next != EDGE)
             blocks[blocks[after].next].prev = index;
         forget(heap, after);
     }
-    return put(heap, stream, index);
-}
-
-/* torch.cuda.empty_cache(): segments that are free as a whole are given back. */
-static void empty(Heap *heap, Stream *stream) {
-    int64_t left = 0;
-    for (int64_t at = 0; at < stream->count; at++) {
-        const Block *block = &heap->blocks[stream->pool[at].block];
-        if (block->prev == EDGE && block->next == EDGE)
-            stream->reserved -= block->size;
-        else
-            stream->pool[left++] = stream->pool[at];
-    }
-    stream->count = left;
+    return put(heap, pool, index);
 }
 
 /* -- requests ------------------------------------------------------------------------------------------------------------------- */
@@ -232,9 +268,12 @@ static int stream_of(Heap *heap, int64_t key) {
     Stream *stream = &heap->streams[heap->stream_count];
     memset(stream, 0, sizeof(Stream));
     stream->name = name;
+    stream->pools[0].least_rest = heap->expandable ? MIN_BLOCK : SMALL_REQUEST + 1;
+    stream->pools[1].least_rest = MIN_BLOCK;
+    stream->pools[1].is_small = 1;
     if (heap->expandable) { /* one block whose end is never used: best fit takes it last */
         int32_t whole = new_block(heap, 0, RANGE);
-        if (whole < 0 || put(heap, stream, whole) < 0)
+        if (whole < 0 || put(heap, &stream->pools[0], whole) < 0)
             return -1;
     }
     return heap->stream_count++;
@@ -252,9 +291,9 @@ static int begin(Heap *heap, int64_t key, int64_t nbytes) {
     if (request->stream < 0)
         return -1;
     Stream *stream = &heap->streams[request->stream];
-    if (nbytes > SMALL_REQUEST) {
+    if (heap->limit || nbytes > SMALL_REQUEST) {
         request->block = allocate(heap, stream, nbytes);
-        return request->block < 0 ? -1 : 0;
+        return request->block < 0 ? request->block : 0;
     }
     stream->small += round_up(nbytes, MIN_BLOCK);
     stream->small_peak = largest(stream->small_peak, stream->small);
@@ -265,14 +304,14 @@ static int end(Heap *heap, int64_t key) {
     Request *request = request_of(heap, key);
     int64_t nbytes = request->nbytes;
     if (!nbytes)
-        return -2;
+        return NOT_THERE;
     request->nbytes = 0;
     heap->living -= nbytes;
     if (heap->beyond)
         return 0;
     Stream *stream = &heap->streams[request->stream];
-    if (nbytes > SMALL_REQUEST)
-        return release(heap, stream, request->block);
+    if (heap->limit || nbytes > SMALL_REQUEST)
+        return release(heap, &stream->pools[nbytes <= SMALL_REQUEST], request->block);
     stream->small -= round_up(nbytes, MIN_BLOCK);
     return 0;
 }
@@ -282,13 +321,13 @@ static int serve(Heap *heap, int64_t key, int64_t nbytes) {
         return begin(heap, key, nbytes);
     if (key)
         return end(heap, key);
-    for (int i = 0; i < heap->stream_count; i++)
-        empty(heap, &heap->streams[i]);
+    empty(heap);
     return 0;
 }
 
 /* -- the module ----------------------------------------------------------------------------------------------------------------- */
 
+/* 0, or -1 with an exception, or OUT_OF_MEMORY. */
 static int replay(Heap *heap, PyObject *events, Py_ssize_t length) {
     for (Py_ssize_t i = 0; i < length; i++) {
         PyObject *event = PyList_GetItem(events, i);
@@ -304,7 +343,9 @@ static int replay(Heap *heap, PyObject *events, Py_ssize_t length) {
             return -1;
         }
         int done = serve(heap, key, nbytes);
-        if (done == -2)
+        if (done == OUT_OF_MEMORY)
+            return done;
+        if (done == NOT_THERE)
             PyErr_SetObject(PyExc_KeyError, PyTuple_GetItem(event, 0));
         else if (done)
             PyErr_NoMemory();
@@ -314,34 +355,62 @@ static int replay(Heap *heap, PyObject *events, Py_ssize_t length) {
     return 0;
 }
 
-static PyObject *endless_peak(PyObject *self, PyObject *args) {
-    PyObject *events;
-    int expandable;
-    if (!PyArg_ParseTuple(args, "O!p:endless_peak", &PyList_Type, &events, &expandable))
-        return NULL;
+/* Replays a list of events on an empty heap; what `replay` says. The heap is to be cleared whatever that is. */
+static int run(Heap *heap, PyObject *events) {
     Py_ssize_t length = PyList_Size(events);
     uint64_t room = 64;
     while (room < 2 * (uint64_t)length)
         room *= 2;
-    Heap heap = {.expandable = expandable, .unused = EDGE, .mask = room - 1, .requests = calloc(room, sizeof(Request))};
-    PyObject *answer = NULL;
-    if (!heap.requests)
-        PyErr_NoMemory();
-    else if (!replay(&heap, events, length)) {
+    heap->mask = room - 1;
+    heap->unused = EDGE;
+    heap->requests = calloc(room, sizeof(Request));
+    if (heap->requests)
+        return replay(heap, events, length);
+    PyErr_NoMemory();
+    return -1;
+}
+
+static void clear(Heap *heap) {
+    for (int i = 0; i < 2 * heap->stream_count; i++)
+        free(heap->streams[i / 2].pools[i % 2].entries);
+    free(heap->blocks);
+    free(heap->requests);
+}
+
+static PyObject *endless_peak(PyObject *self, PyObject *args) {
+    PyObject *events, *answer = NULL;
+    int expandable;
+    if (!PyArg_ParseTuple(args, "O!p:endless_peak", &PyList_Type, &events, &expandable))
+        return NULL;
+    Heap heap = {.expandable = expandable};
+    if (!run(&heap, events)) {
         int64_t sum = 0;
         for (int i = 0; i < heap.stream_count; i++)
             sum += heap.streams[i].peak + round_up(heap.streams[i].small_peak, SMALL_SEGMENT);
         answer = Py_BuildValue("LL", (long long)(heap.beyond ? heap.living_peak : sum), (long long)heap.living_peak);
     }
-    for (int i = 0; i < heap.stream_count; i++)
-        free(heap.streams[i].pool);
-    free(heap.blocks);
-    free(heap.requests);
+    clear(&heap);
+    return answer;
+}
+
+static PyObject *limited_peak(PyObject *self, PyObject *args) {
+    PyObject *events, *answer = NULL;
+    long long limit;
+    if (!PyArg_ParseTuple(args, "O!L:limited_peak", &PyList_Type, &events, &limit))
+        return NULL;
+    Heap heap = {.limit = limit};
+    int done = limit > 0 ? run(&heap, events) : OUT_OF_MEMORY;
+    if (!done && !heap.beyond)
+        answer = Py_BuildValue("LL", (long long)heap.peak, (long long)heap.retries);
+    else if (done != -1)
+        answer = Py_BuildValue("");
+    clear(&heap);
     return answer;
 }
 
 static PyMethodDef methods[] = {
     {"endless_peak", endless_peak, METH_VARARGS, "endless_peak(events, expandable) -> (bytes reserved, bytes that live)"},
+    {"limited_peak", limited_peak, METH_VARARGS, "limited_peak(events, limit) -> (bytes reserved, times that the cache was emptied for want of room), or None"},
     {NULL, NULL, 0, NULL},
 };
 

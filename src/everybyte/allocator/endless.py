@@ -1,4 +1,4 @@
-"""The peak of reserved bytes on a device without end, under default settings: most answers ask nothing else of the allocator.
+"""The peak of reserved bytes under default settings, on a device without end and near its limit: most answers ask nothing else of the allocator.
 
 `_compiled.c` does the same some ten times as fast. It is there where the package was built with a C compiler, as in its wheels; both come to the
 same bytes, which a test holds.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from everybyte.allocator.caching import MIN_BLOCK, SMALL_REQUEST, SMALL_SEGMENT, STREAM_BITS
+from everybyte.allocator.caching import DEFAULT, MIN_BLOCK, SMALL_REQUEST, SMALL_SEGMENT, STREAM_BITS, OutOfMemory
 from everybyte.allocator.quick import ENDLESS_LIVING, large_peak
-from everybyte.allocator.replay import Event
+from everybyte.allocator.replay import Event, replay
 from everybyte.basics.units import round_up
 
 
@@ -25,6 +25,16 @@ def endless_peak(events: list[Event], expandable: bool) -> tuple[int, int]:
         large, small = apart(rows)
         needed += large_peak(large, expandable=expandable) + small
     return needed, living
+
+
+def limited_peak(events: list[Event], limit: int) -> tuple[int, int] | None:
+    """The peak of reserved bytes where no more than `limit` may be reserved, and how often cached blocks were given back for want of room; None where that
+    was not enough. Segments do not expand."""
+    try:
+        served = replay(events, DEFAULT, limit)
+    except OutOfMemory:
+        return None
+    return served.peak_reserved, served.retries
 
 
 def peak_living(events: Iterable[Event]) -> int:

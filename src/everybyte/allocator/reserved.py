@@ -42,8 +42,11 @@ def peak_reserved(script: Iterable[Event], settings: AllocatorSettings = DEFAULT
     collects = settings.collect_above > 0 and allowed < ENDLESS
     if (needed <= limit and not collects) or living > limit:
         return Reserved(needed, blocks=blocks)
+    # near the limit every MiB counts, and all pools are given back together: all events are replayed
+    if settings == DEFAULT:
+        found = fastest.limited_peak(events, limit)
+        return Reserved(needed) if found is None else Reserved(*found)
     try:
-        # near the limit every MiB counts, and all pools are given back together: all events are replayed
         served = replay(events, settings, capacity, total=total)
     except OutOfMemory:
         return Reserved(needed, blocks=blocks)
