@@ -1,0 +1,117 @@
+"""The language that people are spoken to in: English, or Simplified Chinese.
+
+Texts are made in English everywhere and looked up where they are shown: by themselves, or by the template that they were made from, such as
+`{0} is not supported; supported: {1}`. So no other room knows of languages, JSON stays as it is, and without a catalogue nothing is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from functools import cache, lru_cache
+from os.path import dirname, join
+from typing import NamedTuple
+
+LANGUAGES = {"en": "English", "zh": "简体中文"}
+"""Languages by their codes; English needs no catalogue."""
+VARIABLES = ("EVERYBYTE_LANG", "LC_ALL", "LC_MESSAGES", "LANG")
+"""Where a person's language is looked for, the first that is set."""
+LOCALE = join(dirname(__file__), "locale")
+
+_HOLE = re.compile(r"\{\d+\}")
+_WORD = re.compile(r"[A-Za-z]{3,}")
+_chosen: list[str] = []
+
+
+def speak(language: str | None) -> None:
+    """Chooses the language of this process; None asks the environment again."""
+    _chosen[:] = [language] if language else []
+
+
+def language() -> str:
+    """The code of the language in use."""
+    return _chosen[0] if _chosen else _of_environment()
+
+
+def said(text: str) -> str:
+    """The text in the language in use; as it is, where the catalogue does not have it. Spaces around it stay."""
+    code = language()
+    if code == "en":
+        return text
+    core = text.strip()
+    if not core:
+        return text
+    found = _said(core, code)
+    if found == core:
+        return text
+    lead = text[: len(text) - len(text.lstrip())]
+    return lead + found + text[len(text.rstrip()) :]
+
+
+class Template(NamedTuple):
+    """A message with holes: how a text that was made from it is recognised, and how it is said."""
+
+    pattern: re.Pattern[str]
+    holes: tuple[str, ...]
+    translation: str
+    length: int
+    """Letters that are no hole: of two that match, the longer one says more."""
+
+
+@lru_cache(maxsize=4096)
+def _said(text: str, code: str) -> str:
+    """What the catalogue says of a text without spaces around it."""
+    messages, templates = _catalogue(code)
+    if text in messages:
+        return messages[text]
+    candidates = {id(template): template for word in _WORD.findall(text) for template in templates.get(word, ())}
+    for template in sorted(candidates.values(), key=lambda one: -one.length):
+        match = template.pattern.fullmatch(text)
+        if match is not None:
+            values = dict(zip(template.holes, match.groups(), strict=True))
+            return _HOLE.sub(lambda hole: _inner(values.get(hole[0], ""), text, code), template.translation)
+    return text
+
+
+def _inner(value: str, whole: str, code: str) -> str:
+    """What was put into a text may be a text itself."""
+    core = value.strip()
+    return value if not core or len(core) >= len(whole) else value.replace(core, _said(core, code))
+
+
+@cache
+def _catalogue(code: str) -> tuple[dict[str, str], dict[str, list[Template]]]:
+    """Messages without holes by themselves, those with holes by the longest word of each."""
+    import gettext
+
+    with open(join(LOCALE, code, "LC_MESSAGES", "everybyte.mo"), "rb") as file:
+        found = gettext.GNUTranslations(file)
+    entries: dict[str, str] = {key: value for key, value in found._catalog.items() if isinstance(key, str) and key and value}  # type: ignore[attr-defined]  # noqa: SLF001
+    templates: dict[str, list[Template]] = {}
+    for message, translation in entries.items():
+        if _HOLE.search(message):
+            words = _WORD.findall(_HOLE.sub(" ", message))
+            if words:
+                templates.setdefault(max(words, key=len), []).append(_template(message, translation))
+    return entries, templates
+
+
+def _template(message: str, translation: str) -> Template:
+    literal = _HOLE.split(message)
+    pattern = "(.*?)".join(re.escape(part) for part in literal)
+    return Template(re.compile(pattern, re.DOTALL), tuple(_HOLE.findall(message)), translation, sum(map(len, literal)))
+
+
+def messages(code: str) -> dict[str, str]:
+    """All messages of a language with their translations, for a page that looks them up itself; empty for English."""
+    return {} if code == "en" else _catalogue(code)[0]
+
+
+def _of_environment() -> str:
+    """What the environment asks for, if the terminal can show it."""
+    asked = next((os.environ[name] for name in VARIABLES if os.environ.get(name)), "")
+    code = asked.partition("_")[0].partition(".")[0].casefold()
+    if code not in LANGUAGES or code == "en":
+        return "en"
+    return code if "utf" in (getattr(sys.stdout, "encoding", None) or "").casefold() else "en"
