@@ -18,6 +18,8 @@ from babel.messages.catalog import Catalog
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 
+from everybyte.report.language import messages, said, speak
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "everybyte"
 LOCALE = PACKAGE / "report" / "locale"
@@ -32,9 +34,15 @@ FACTS = {"BadInput": 1, "Unsupported": 1, "EverybyteError": 0, "MissingExtra": 0
 """Exceptions, and which of their arguments is the message."""
 METHODS = {"warn": 0, "assume": 0, "inferred": 0, "refuse": 0}
 """Functions whose argument is told to people as it is."""
+MARKS = re.compile(r"^(?:\s|[-–·]\s)*")
+"""Spaces and list marks, which are no part of a message."""
 PROSE = re.compile(r"[A-Za-z]{2,}[,:;]? +(?:\{\d+\} *)?[A-Za-z]{2,}")
 """Two words: what has none is a name, not a sentence."""
-NO_PROSE = re.compile(r"datum\.|^ *(?:\{(?!\d)|[<.#@:])|^--|://|\\left|font|width /|charset=|^everybyte [a-z]+ [^.]*$|\.(?:py|cpp|cc|cuh)\b|^\$|sans-serif|\bdiv\b|aria-|^(?:not )?(?:bold|dim)\b|^ ?everybyte \w|gradient\(|^\(prefers|^use strict$|^light dark$|^sr |device-width")
+NO_PROSE = re.compile(
+    r"datum\.|^ *(?:\{(?!\d)|[<.#@:])|^--|://|\\left|font|width /|charset="
+    r"|^everybyte [a-z]+ [^.]*$|\.(?:py|cpp|cc|cuh)\b|^\$|sans-serif|\bdiv\b|aria-|^(?:not )?(?:bold|dim)\b|^ ?everybyte \w"
+    r"|gradient\(|^\(prefers|^use strict$|^light dark$|^sr |device-width"
+)
 
 
 def collect() -> dict[str, list[tuple[str, int]]]:
@@ -138,12 +146,16 @@ def _is_part(node: ast.AST, inner: ast.AST) -> bool:
 
 
 def _kept(text: str, line: int) -> Iterator[tuple[str, int]]:
-    text = text.strip()
-    if PROSE.search(text) and not NO_PROSE.search(text):
+    text = MARKS.sub("", text).strip()
+    if "\b" not in text and PROSE.search(text) and not NO_PROSE.search(text):
         yield text, line
 
 
-STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"|(`)|(//[^\n]*|/\*.*?\*/)|((?:(?<=[(,=:\[!&|?;])|(?<=[(,=:\[!&|?;] ))/(?![/*])(?:[^/\\\n\[]|\\.|\[[^\]\n]*\])+/[a-z]*(?=[.,;)\s]))', re.DOTALL)
+STRING = re.compile(
+    r'"((?:[^"\\\n]|\\.)*)"|(`)|'
+    r"(//[^\n]*|/\*.*?\*/)|((?:(?<=[(,=:\[!&|?;])|(?<=[(,=:\[!&|?;] ))/(?![/*])(?:[^/\\\n\[]|\\.|\[[^\]\n]*\])+/[a-z]*(?=[.,;)\s]))",
+    re.DOTALL,
+)
 
 
 def of_script(source: str) -> Iterator[tuple[str, int]]:
@@ -193,52 +205,53 @@ def _end_of_braces(source: str, at: int) -> int:
 
 def catalogue(language: str) -> Catalog:
     """The catalogue of a language as it lies there."""
-    path = LOCALE / language / "LC_MESSAGES" / "everybyte.po"
-    if not path.exists():
-        return Catalog(locale=language, project="everybyte", fuzzy=False)
-    with path.open("rb") as file:
+    with (folder(language) / "everybyte.po").open("rb") as file:
         return read_po(file, locale=language)
 
 
-def updated(language: str) -> Catalog:
-    """The catalogue with all messages of today; translations of messages that are gone go too, but those added by hand (single words) stay."""
-    old = catalogue(language)
-    new = Catalog(locale=language, project="everybyte", copyright_holder="everybyte", fuzzy=False, creation_date=old.creation_date, revision_date=old.revision_date)
-    for message in old:
-        if message.id and WORD in message.auto_comments:
-            new.add(message.id, message.string, auto_comments=[WORD])
-    for text, places in sorted(collect().items(), key=lambda item: (item[1][0], item[0])):
-        if text not in new:
-            known = old.get(text)
-            new.add(text, known.string if known else "", locations=[(places[0][0], None)])
-    return new
+def folder(language: str) -> Path:
+    """Where the files of a language lie."""
+    return LOCALE / language / "LC_MESSAGES"
 
 
-WORD = "word"
-"""Comment of a message that is a single word of answers: a category, a phase, a heading. It is not collected but found by showing answers."""
+def compiled(catalog: Catalog) -> bytes:
+    """The .mo file."""
+    out = io.BytesIO()
+    write_mo(out, catalog)
+    return out.getvalue()
 
 
-def texts(language: str) -> tuple[bytes, bytes]:
-    """The .po and the .mo file of a language."""
-    new = updated(language)
-    written, compiled = io.BytesIO(), io.BytesIO()
-    write_po(written, new, width=160, omit_header=False, sort_output=False, include_lineno=False)
-    write_mo(compiled, new)
-    return written.getvalue(), compiled.getvalue()
+def waiting(language: str) -> dict[str, str]:
+    """Messages of the source that are shown in English, with their files: neither they nor a wider template of the catalogue are translated."""
+    found, known = collect(), messages(language)
+    speak(language)
+    try:
+        said_so = {text: said(HOLE.sub(lambda hole: f"<{hole[1]}>", text)) for text in found}
+        return {text: found[text][0][0] for text, spoken in said_so.items() if FOREIGN.search(spoken) is None and text not in known}
+    finally:
+        speak(None)
+
+
+HOLE = re.compile(r"\{(\d+)\}")
+FOREIGN = re.compile(r"[^\x00-\u02ff\u2000-\u2bff]")
+"""A letter that no English text has."""
 
 
 def main() -> int:
     """Writes the catalogues of all languages; 1 if some messages have no translation yet."""
-    waiting = 0
+    missing = 0
     for language in LANGUAGES:
-        folder = LOCALE / language / "LC_MESSAGES"
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in zip(("everybyte.po", "everybyte.mo"), texts(language), strict=True):
-            (folder / name).write_bytes(content)
-        missing = [message.id for message in catalogue(language) if message.id and not message.string]
-        waiting += len(missing)
-        print(f"{language}: {len(missing)} messages wait for a translation")
-    return 1 if waiting else 0
+        catalog = catalogue(language)
+        (folder(language) / "everybyte.mo").write_bytes(compiled(catalog))
+        left = waiting(language)
+        for text, place in left.items():
+            if text not in catalog:
+                catalog.add(text, "", locations=[(place, None)])
+        with (folder(language) / "everybyte.po").open("wb") as file:
+            write_po(file, catalog, width=160, include_lineno=False)
+        missing += len(left)
+        print(f"{language}: {len(left)} messages wait for a translation")
+    return 1 if missing else 0
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everybyte.basics.errors import BadInput, EverybyteError
-from everybyte.cli.ending import BAD_INPUT, DOES_NOT_FIT, FITS, refuse, say, unexpected
+from everybyte.cli.ending import BAD_INPUT, DOES_NOT_FIT, FITS, refuse, say, told, unexpected
 from everybyte.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _print_error(source: Source, name: str, error: BadInput, options: Options, *
 
         say(line(error_object(name, error)))
         return BAD_INPUT
-    return refuse(f"{source.name}: {error}" if several and not str(error).startswith(source.name) else str(error))
+    return refuse(f"{source.name}: {told(error)}" if several and not str(error).startswith(source.name) else told(error))
 
 
 def _show(answer: Answer, job: Job, options: Options, *, several: bool) -> None:

@@ -11,6 +11,8 @@ import click
 from everybyte.basics.errors import did_you_mean
 from everybyte.basics.version import __version__
 from everybyte.cli.ending import BAD_INPUT, FITS, INTERRUPTED, ended, refuse
+from everybyte.cli.language import chosen_language, in_language
+from everybyte.report.language import said
 
 COMMANDS: dict[str, str] = {
     "estimate": "GPU memory of jobs: verdict, breakdown, 90 % intervals.",
@@ -45,7 +47,7 @@ class LazyGroup(click.Group):
             return None
         module = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
         command: click.Command = import_module(f"everybyte.cli.{module}").command
-        return command
+        return in_language(command)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """As click's, with the nearest names for an unknown one."""
@@ -56,10 +58,11 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list for --help, from the table: no module is loaded for it."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([(name, said(words)) for name, words in COMMANDS.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option("--lang", metavar="CODE", expose_value=False, help="Language: en or zh.  [default: EVERYBYTE_LANG, LANG]")
 @click.version_option(__version__, message="everybyte %(version)s")
 def group() -> None:
     """Every byte on the GPU, accounted for before you launch.
@@ -82,7 +85,7 @@ def run(args: Sequence[str]) -> int:
 
 def _run(args: Sequence[str]) -> int:
     try:
-        code = group.main(list(args), prog_name="everybyte", standalone_mode=False)
+        code = in_language(group).main(chosen_language(args), prog_name="everybyte", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as nothing_asked:
         click.echo(nothing_asked.format_message())
         return BAD_INPUT

@@ -6,7 +6,8 @@ import os
 import sys
 from collections.abc import Callable
 
-from everybyte.basics.errors import EverybyteError
+from everybyte.basics.errors import BadInput, EverybyteError
+from everybyte.report.language import said
 
 FITS, DOES_NOT_FIT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit codes: yes; no, or a fault was found; input that cannot be answered; Ctrl-C."""
@@ -22,7 +23,7 @@ def ended(command: Callable[[], int]) -> int:
         code = command()
         sys.stdout.flush()
     except EverybyteError as error:
-        return refuse(str(error))
+        return refuse(told(error))
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -35,13 +36,23 @@ def ended(command: Callable[[], int]) -> int:
 
 def refuse(message: str) -> int:
     """Prints an error; the exit code for it."""
-    say(f"error: {message}", to_stderr=True)
+    say(f"{said('error:')} {said(message)}", to_stderr=True)
     return BAD_INPUT
 
 
 def say(text: str = "", *, to_stderr: bool = False) -> None:
-    """Writes a line on standard output, or a note on standard error."""
-    (sys.stderr if to_stderr else sys.stdout).write(f"{text}\n")
+    """Writes a line on standard output, or a note on standard error, which is told in the language in use."""
+    if to_stderr:
+        sys.stderr.write(f"{said(text)}\n")
+    else:
+        sys.stdout.write(f"{text}\n")
+
+
+def told(error: EverybyteError) -> str:
+    """The message of an error in the language in use, its place as it is."""
+    if isinstance(error, BadInput):
+        return f"{error.path}: {said(error.message)}" if error.path else said(error.message)
+    return said(str(error))
 
 
 def unexpected(fault: Exception) -> str:

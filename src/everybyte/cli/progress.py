@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from everybyte.report.language import said
+
 if TYPE_CHECKING:
     import threading
 
@@ -83,8 +85,8 @@ class Progress:
 
     def _line(self) -> str:
         """What it does, a bar, the share that is done, and what it is at."""
-        line = self.what
+        line = said(self.what)
         if self.total:
             full = WIDTH * self.done // self.total
             line += f" {'█' * full}{'░' * (WIDTH - full)} {self.done:,} of {self.total:,}" + (f" {self.unit}" if self.unit else "")
-        return f"{line}, {self.words}" if self.words else line
+        return f"{line}, {said(self.words)}" if self.words else line

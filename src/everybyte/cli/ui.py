@@ -7,6 +7,7 @@ import click
 from everybyte.basics.errors import MissingExtra
 from everybyte.cli.ending import FITS
 from everybyte.cli.options import as_json
+from everybyte.report.language import said
 
 
 @click.command()
@@ -36,7 +37,7 @@ def command(host: str, port: int, names: tuple[str, ...], no_browser: bool, as_j
     place = address(host, listening)
 
     def tell() -> None:
-        click.echo(_line(place) if as_json else f"everybyte runs at {place} (Ctrl-C to stop)")
+        click.echo(_line(place) if as_json else said(f"everybyte runs at {place} (Ctrl-C to stop)"))
         if not no_browser:
             _open_browser(place)
 

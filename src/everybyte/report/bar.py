@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
 from everybyte.ledger.answer import Answer
+from everybyte.report.language import said
 from everybyte.report.sums import by_category, needed
 from everybyte.report.words import CATEGORY_STYLE, amount, spoken
 
@@ -44,7 +46,7 @@ def _parts(answer: Answer, used: int) -> list[tuple[str, str, int]]:
     """(name, style, bytes) of the bar from left to right; they add up to what is used."""
     parts = [(spoken(group.category), CATEGORY_STYLE[group.category], group.bytes) for group in by_category(answer.worst)]
     rest = used - sum(size for _, _, size in parts)
-    return [*parts, ("allocator and driver", OUTSIDE_STYLE, rest)] if rest > 0 else parts
+    return [*parts, (said("allocator and driver"), OUTSIDE_STYLE, rest)] if rest > 0 else parts
 
 
 def _cells(answer: Answer, used: int, full: int, width: int) -> list[str | None]:
@@ -64,7 +66,7 @@ def _legend(answer: Answer, unit: str, width: int) -> Text:
         if size * LEAST_SHARE < used:
             continue
         word = f"{name} {amount(size, unit, 1)}"
-        if text.cell_len + len(word) + 4 > width:
+        if text.cell_len + cell_len(word) + 4 > width:
             break
         text.append("■ " if text.cell_len == 0 else "  ■ ", style=style)
         text.append(word, style="")

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from rich.text import Text
 
+from everybyte.report.language import said, said_in_runs
+
 GAP = 2
 """Spaces between columns."""
 
@@ -14,7 +16,7 @@ Cell = Text | str
 
 def columns(rows: Iterable[Sequence[Cell]], justify: str, width: int, indent: int = 0) -> Text:
     """The rows one below the other. `justify` has one letter a column: l or r. The last column is cut with an ellipsis where the width ends."""
-    table = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
+    table = [[said_in_runs(cell) if isinstance(cell, Text) else Text(said(cell)) for cell in row] for row in rows]
     widths = [max((row[i].cell_len for row in table if i < len(row)), default=0) for i in range(len(justify))]
     lines = Text("\n").join(_line(row, justify, widths, width, indent) for row in table)
     lines.no_wrap = True
@@ -42,7 +44,7 @@ def _line(row: list[Text], justify: str, widths: list[int], width: int, indent: 
 def wrap(text: Text, width: int, indent: int = 0) -> Text:
     """The text in lines of at most `width` cells, broken at spaces where there are any; further lines are indented."""
     pieces = []
-    rest, room = text, max(width, 1)
+    rest, room = said_in_runs(text), max(width, 1)
     while rest.cell_len > room:
         cut = rest.plain.rfind(" ", 1, room + 1)
         piece = rest[: cut if cut > 0 else room]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import IO
+from typing import IO, Any
 
 from rich.console import Console
+from rich.text import Text
+
+from everybyte.report.language import said, said_in_runs
 
 PLAIN_WIDTH = 100
 """Columns when nobody watches: a file or a pipe."""
@@ -15,9 +18,17 @@ PLAIN_WIDTH = 100
 class PipeConsole(Console):
     """A console that leaves it to the command what to do when the reader of a pipe goes away."""
 
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As rich's, in the language that people are spoken to in."""
+        super().print(*(_spoken(thing) for thing in objects), **options)
+
     def on_broken_pipe(self) -> None:
         """Raise instead of ending the process with exit code 1, as rich does."""
         raise BrokenPipeError
+
+
+def _spoken(thing: Any) -> Any:
+    return said(thing) if isinstance(thing, str) else said_in_runs(thing) if isinstance(thing, Text) else thing
 
 
 def open_console(file: IO[str] | None = None) -> Console:

@@ -11,6 +11,7 @@ from rich.text import Text
 from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.report.bar import bar
 from everybyte.report.columns import Cell, columns, wrap
+from everybyte.report.language import said
 from everybyte.report.phase_bars import phase_bars
 from everybyte.report.sums import Group, by_category, judged, needed, places
 from everybyte.report.words import CATEGORY_STYLE, COUNTS, TORCH_FIGURES, amount, count, figure_meaning, short_size, spoken
@@ -131,7 +132,7 @@ def advice(answer: Answer, unit: str, width: int) -> Text:
     for i, row in enumerate(answer.advice[:MOST_ADVICE]):
         line = Text.assemble(f" {i + 1}. ", (row["flags"], "bold"))
         then = row["verdict"] if row["fits"] else "still does not fit"
-        line.append(f"  {short_size(row['peak.device'], unit)}, {then}; {row['price']}")
+        line.append(f"  {short_size(row['peak.device'], unit)}, {said(then)}; {said(row['price'])}")
         lines.append(wrap(line, width, indent=4))
     lines.append(wrap(Text(" --apply N answers the job with line N applied", style="dim"), width, indent=1))
     return Text("\n").join(lines)
@@ -204,7 +205,7 @@ def _places(group: Group, unit: str) -> str:
 
 def notes(title: str, lines: tuple[str, ...], style: str, width: int) -> Text:
     """Remarks below a title; beyond a few they are counted."""
-    remarks = [wrap(Text(f" - {line}"), width, indent=3) for line in lines[:MOST_LINES]]
+    remarks = [wrap(Text(f" - {said(line)}"), width, indent=3) for line in lines[:MOST_LINES]]
     if len(lines) > MOST_LINES:
         remarks.append(Text(f"   and {len(lines) - MOST_LINES} more (--json has all)", style="dim"))
     return Text("\n").join([Text(title, style=style), *remarks])

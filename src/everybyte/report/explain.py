@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from rich.cells import set_cell_size
 from rich.console import Console
 from rich.text import Text
 
@@ -14,6 +15,7 @@ from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.ledger.entry import CATEGORIES, OUTSIDE_ALLOCATOR, Basis, Entry
 from everybyte.report.columns import Cell, columns, wrap
 from everybyte.report.differences import causes
+from everybyte.report.language import said
 from everybyte.report.words import CATEGORY_STYLE, shown_value, spoken
 
 MOST_OTHERS = 8
@@ -73,7 +75,7 @@ def _entry(entry: Entry, rank: RankAnswer, width: int) -> Text:
 def _wrapped(name: str, value: Cell, width: int) -> Text:
     """A named line that goes on below itself where it is longer than the console."""
     text = value if isinstance(value, Text) else Text(value)
-    return wrap(Text.assemble((f"  {name:<9}", "dim"), text), max(width, NARROWEST), indent=11)
+    return wrap(Text.assemble((f"  {set_cell_size(said(name), 9)}", "dim"), text), max(width, NARROWEST), indent=11)
 
 
 def _share(entry: Entry, rank: RankAnswer) -> str:

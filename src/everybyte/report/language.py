@@ -9,9 +9,15 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, lru_cache
+from itertools import pairwise
 from os.path import dirname, join
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 LANGUAGES = {"en": "English", "zh": "简体中文"}
 """Languages by their codes; English needs no catalogue."""
@@ -19,6 +25,14 @@ VARIABLES = ("EVERYBYTE_LANG", "LC_ALL", "LC_MESSAGES", "LANG")
 """Where a person's language is looked for, the first that is set."""
 LOCALE = join(dirname(__file__), "locale")
 
+LIST = " · "
+JOINTS = {" · ": " · ", "; ": "；", ". ": "。", ": ": "："}
+"""What stands between messages that are put together, and what stands there in Chinese."""
+
+WIDE = ("：", "；", "。", "，", "、", "（")
+"""Marks that have their own room: no space follows them."""
+_AROUND = re.compile(r"((?:\s|[-–·]\s)*)(.*?)(\s*)", re.DOTALL)
+"""Spaces and list marks around a text, which stay."""
 _HOLE = re.compile(r"\{\d+\}")
 _WORD = re.compile(r"[A-Za-z]{3,}")
 _chosen: list[str] = []
@@ -27,6 +41,17 @@ _chosen: list[str] = []
 def speak(language: str | None) -> None:
     """Chooses the language of this process; None asks the environment again."""
     _chosen[:] = [language] if language else []
+
+
+@contextmanager
+def speaking(code: str) -> Iterator[None]:
+    """Another language for a while."""
+    before = list(_chosen)
+    speak(code)
+    try:
+        yield
+    finally:
+        _chosen[:] = before
 
 
 def language() -> str:
@@ -39,14 +64,33 @@ def said(text: str) -> str:
     code = language()
     if code == "en":
         return text
-    core = text.strip()
-    if not core:
+    around = _AROUND.fullmatch(text)
+    if around is None or not around[2]:
         return text
-    found = _said(core, code)
-    if found == core:
+    found = _said(around[2], code)
+    return around[1] + found + (around[3] if not found.endswith(WIDE) else "")
+
+
+def said_in_runs(text: Text) -> Text:
+    """A styled text, each run of one style said by itself: runs are phrases."""
+    if language() == "en" or not text.plain.strip():
         return text
-    lead = text[: len(text) - len(text.lstrip())]
-    return lead + found + text[len(text.rstrip()) :]
+    borders = sorted({0, len(text), *(end for span in text.spans for end in (span.start, span.end))})
+    runs = [_run(text[start:end]) for start, end in pairwise(borders) if end > start]
+    out = text.blank_copy()
+    for run in runs:
+        out.append_text(run)
+    return out
+
+
+def _run(run: Text) -> Text:
+    spoken = said(run.plain)
+    if spoken == run.plain:
+        return run
+    out = run.blank_copy(spoken)
+    for span in run.spans:
+        out.stylize(span.style, 0, len(spoken))
+    return out
 
 
 class Template(NamedTuple):
@@ -57,6 +101,8 @@ class Template(NamedTuple):
     translation: str
     length: int
     """Letters that are no hole: of two that match, the longer one says more."""
+    is_list: bool
+    """Whether it is a list itself: items of a list are said one by one."""
 
 
 @lru_cache(maxsize=4096)
@@ -65,12 +111,28 @@ def _said(text: str, code: str) -> str:
     messages, templates = _catalogue(code)
     if text in messages:
         return messages[text]
-    candidates = {id(template): template for word in _WORD.findall(text) for template in templates.get(word, ())}
+    listed = LIST in text
+    candidates = {id(t): t for word in _WORD.findall(text) for t in templates.get(word, ()) if not listed or t.is_list}
     for template in sorted(candidates.values(), key=lambda one: -one.length):
         match = template.pattern.fullmatch(text)
         if match is not None:
-            values = dict(zip(template.holes, match.groups(), strict=True))
-            return _HOLE.sub(lambda hole: _inner(values.get(hole[0], ""), text, code), template.translation)
+            return _filled(template, match.groups(), text, code)
+    return _in_parts(text, code)
+
+
+def _filled(template: Template, groups: tuple[str, ...], whole: str, code: str) -> str:
+    values = dict(zip(template.holes, groups, strict=True))
+    return _HOLE.sub(lambda hole: _inner(values.get(hole[0], ""), whole, code), template.translation)
+
+
+def _in_parts(text: str, code: str) -> str:
+    """What is put together of several messages, part by part."""
+    for joint, as_said in JOINTS.items():
+        parts = text.split(joint)
+        if len(parts) > 1:
+            spoken = [_said(part, code) for part in parts]
+            if spoken != parts:
+                return as_said.join(spoken)
     return text
 
 
@@ -100,7 +162,7 @@ def _catalogue(code: str) -> tuple[dict[str, str], dict[str, list[Template]]]:
 def _template(message: str, translation: str) -> Template:
     literal = _HOLE.split(message)
     pattern = "(.*?)".join(re.escape(part) for part in literal)
-    return Template(re.compile(pattern, re.DOTALL), tuple(_HOLE.findall(message)), translation, sum(map(len, literal)))
+    return Template(re.compile(pattern, re.DOTALL), tuple(_HOLE.findall(message)), translation, sum(map(len, literal)), LIST in message)
 
 
 def messages(code: str) -> dict[str, str]:

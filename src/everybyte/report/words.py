@@ -6,6 +6,7 @@ from typing import Any
 
 from everybyte.basics.units import UNITS
 from everybyte.ledger.entry import Category
+from everybyte.report.language import said
 
 CATEGORY_STYLE: dict[Category, str] = {
     "parameter": "blue", "gradient": "cyan", "optimizer_state": "magenta", "activation": "green", "input": "bright_green", "temporary": "yellow",
@@ -86,18 +87,18 @@ def count(n: int) -> str:
 
 def spoken(name: str) -> str:
     """`optimizer_state` -> `optimizer state`."""
-    return name.replace("_", " ")
+    return said(name.replace("_", " "))
 
 
 def figure_meaning(name: str, job: dict[str, Any]) -> str:
     """What a figure counts, in the words of the engine that the job names; empty for figures without words."""
     engine = (job.get("serve") or {}).get("engine", "")
-    return ENGINE_MEANING.get(engine, {}).get(name) or FIGURE_MEANING.get(name, "")
+    return said(ENGINE_MEANING.get(engine, {}).get(name) or FIGURE_MEANING.get(name, ""))
 
 
 def category_label(category: Category) -> str:
     """A category in the words of a picture."""
-    return CATEGORY_LABEL.get(category, spoken(category))
+    return said(CATEGORY_LABEL.get(category) or spoken(category))
 
 
 def capital(text: str) -> str:

@@ -19,6 +19,7 @@ Figures = dict[str, int | float]
 """Figures by name; kv.concurrency alone is no whole number."""
 Spec = dict[str, Any]
 """A picture as a Vega-Lite specification with its data inside."""
+Language = Literal["en", "zh"]
 Picture = Literal["card", "phases", "ranks", "places"]
 PICTURES: tuple[Picture, ...] = ("card", "phases", "ranks", "places")
 
@@ -60,6 +61,7 @@ class ChartsAsked(Asked, frozen=True, kw_only=True):
     """Without it all that apply."""
     rank: str | None = None
     theme: Literal["light", "dark"] = "light"
+    lang: Language = "en"
     knob: str | None = None
     """A whole-number setting: also the picture of memory against it."""
 
@@ -69,12 +71,14 @@ class MeasuredAsked(Asked, frozen=True, kw_only=True):
 
     job: RawJob
     theme: Literal["light", "dark"] = "light"
+    lang: Language = "en"
 
 
 class ReportAsked(Asked, frozen=True, kw_only=True):
     """The job of a report."""
 
     job: RawJob
+    lang: Language = "en"
 
 
 class JobAsked(Asked, frozen=True, kw_only=True):
@@ -378,6 +382,12 @@ class WordsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Other meanings of figures where an engine does not run on torch."""
     categories: dict[Category, CategoryWords]
     bases: dict[Basis, str]
+
+
+class MessagesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the page says, in another language: English text, or a template with holes {0}, {1} ..., to its translation."""
+
+    messages: dict[str, str]
 
 
 class HealthAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,6 +40,7 @@ def _query(name: str, meaning: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 _WORDS = _query("q", "Words that all must be found", {"type": "string", "maxLength": 200, "default": ""})
 _LIMIT = _query("limit", "Rows at most", {"type": "integer", "minimum": 0, "maximum": 10_000, "default": 20})
+_LANG = _query("lang", "Language of the texts", {"type": "string", "enum": ["en", "zh"], "default": "en"})
 _GROUP = _query("group", "A regular expression for whole names of groups", {"type": "string", "maxLength": 200, "default": ".*"})
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -57,6 +58,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("get", "/api/formulas", "Published equations.", forms.FormulasAnswer, query=(_WORDS,)),
     Operation("get", "/api/truth", "Predicted against measured.", forms.TruthAnswer, query=(_GROUP,)),
     Operation("get", "/api/settings", "All settings of a job.", forms.SettingsAnswer),
+    Operation("get", "/api/messages", "What the page says in another language.", forms.MessagesAnswer, query=(_LANG,)),
     Operation("get", "/api/words", "How figures and categories are called and coloured.", forms.WordsAnswer),
     Operation("get", "/health", "The state of the server.", forms.HealthAnswer),
     Operation("get", "/metrics", "Counters for Prometheus.", "text/plain"),

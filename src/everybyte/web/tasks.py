@@ -13,6 +13,8 @@ from everybyte.job.plain import join
 from everybyte.ledger.answer import Answer
 from everybyte.report import as_json
 from everybyte.report.find import find_entries, find_rank, find_setting
+from everybyte.report.language import speaking
+from everybyte.report.palette import Theme
 from everybyte.report.tex import tex, tex_numbers
 from everybyte.web.bodies import mapping, read
 from everybyte.web.forms import PICTURES, ChartsAsked, CompareAsked, ExplainAsked, FitAsked, JobAsked, MeasuredAnswer, MeasuredAsked, ReportAsked, Spec
@@ -77,26 +79,34 @@ def charts(body: bytes) -> bytes:
     answer = _answer(job)
     rank = find_rank(answer, asked.rank, "rank") if asked.rank is not None else None
     found: dict[str, Spec] = {}
-    for name in asked.pictures if asked.pictures is not None else PICTURES:
-        if name == "ranks":
-            found[name] = draw.ranks(answer, theme=asked.theme)
-        elif name != "card" or answer.hardware is not None:
-            found[name] = getattr(draw, name)(answer, rank=rank, theme=asked.theme)
-    if asked.knob is not None:
-        from everybyte.plan.sweep import sweep
-
-        try:
-            found["knob"] = draw.knob(sweep(job, asked.knob), theme=asked.theme)
-        except BadInput as error:
-            raise _renamed(error, "--grow", "knob") from None
+    with speaking(asked.lang):
+        for name in asked.pictures if asked.pictures is not None else PICTURES:
+            if name == "ranks":
+                found[name] = draw.ranks(answer, theme=asked.theme)
+            elif name != "card" or answer.hardware is not None:
+                found[name] = getattr(draw, name)(answer, rank=rank, theme=asked.theme)
+        if asked.knob is not None:
+            found["knob"] = _knob(job, asked.knob, asked.theme)
     return _line({"pictures": found})
+
+
+def _knob(job: Job, key: str, theme: Theme) -> Spec:
+    from everybyte.plan.sweep import sweep
+    from everybyte.report.charts import knob
+
+    try:
+        return knob(sweep(job, key), theme=theme)
+    except BadInput as error:
+        raise _renamed(error, "--grow", "knob") from None
 
 
 def report(body: bytes) -> Reply:
     """The offline report: one HTML file."""
     from everybyte.report.html import report as write
 
-    return Reply(200, write(_answer(read_job(read(body, ReportAsked).job))).encode(), HTML)
+    asked = read(body, ReportAsked)
+    with speaking(asked.lang):
+        return Reply(200, write(_answer(read_job(asked.job))).encode(), HTML)
 
 
 def job_text(body: bytes) -> bytes:
@@ -119,7 +129,9 @@ def measured(body: bytes) -> bytes:
 
     asked = read(body, MeasuredAsked)
     runs, comparisons, groups = like(read_job(asked.job))
-    return _line(MeasuredAnswer(runs=runs, groups=groups, picture=draw(comparisons, theme=asked.theme)))
+    with speaking(asked.lang):
+        picture = draw(comparisons, theme=asked.theme)
+    return _line(MeasuredAnswer(runs=runs, groups=groups, picture=picture))
 
 
 def read_files(body: bytes) -> bytes:

@@ -39,6 +39,9 @@ def start(end: Connection, time_limit_s: float) -> None:
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     limit_memory(MOST_MEMORY_BYTES)
     from everybyte.models.source import close_door
+    from everybyte.report.language import speak
+
+    speak("en")  # answers are for programs; who wants another language asks for it
 
     close_door()
     if hasattr(signal, "setitimer"):

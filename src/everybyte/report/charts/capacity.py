@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from everybyte.report.charts.spec import SMALL, Spec, gib
+from everybyte.report.language import said
 from everybyte.report.palette import CAPACITY, Theme
 from everybyte.report.words import short_size
 
@@ -17,7 +18,7 @@ def across(capacity: int, theme: Theme) -> Spec:
 
 def upright(capacity: int, theme: Theme) -> Spec:
     """An upright line through a picture whose sizes go to the right, its label above it."""
-    axis = {**_axis(capacity, theme), "orient": "top", "labelExpr": f"'{WORD} {short_size(capacity)}'", "labelAlign": "right", "labelOffset": 4}
+    axis = {**_axis(capacity, theme), "orient": "top", "labelExpr": f"'{said(WORD)} {short_size(capacity)}'", "labelAlign": "right", "labelOffset": 4}
     return _line(capacity, theme, {"x": {"field": "at", "type": "quantitative", "axis": axis}})
 
 

@@ -7,6 +7,7 @@ from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.ledger.by_category import by_category
 from everybyte.ledger.entry import Category
 from everybyte.report.charts.spec import RIM, SMALL, WIDTH, Row, Spec, colours, exact, gib, in_stack_order, picture, rim, size_axis, tooltip
+from everybyte.report.language import said
 from everybyte.report.palette import BACKGROUND, BAD, CAPACITY, FAINT_TEXT, FREE, LINE, Theme
 from everybyte.report.sums import outcome, rank_needs
 from everybyte.report.words import capital, category_label, short_size, spoken
@@ -81,7 +82,9 @@ def _room(needed: int, capacity: int, theme: Theme) -> list[Spec]:
     if needed >= capacity:
         return []
     free = capacity - needed
-    data = {"values": [{"from": gib(needed), "to": gib(capacity), "middle": gib(needed + free / 2), "words": f"{short_size(free)} free", "size": exact(free)}]}
+    data = {
+        "values": [{"from": gib(needed), "to": gib(capacity), "middle": gib(needed + free / 2), "words": said(f"{short_size(free)} free"), "size": exact(free)}]
+    }
     x = {"field": "from", "type": "quantitative"}
     frame = {
         "data": data,
@@ -104,7 +107,7 @@ def _room(needed: int, capacity: int, theme: Theme) -> list[Spec]:
 def _limit(needed: int, capacity: int, end: int, theme: Theme) -> list[Spec]:
     """The line at the capacity; what runs over is framed."""
     x = {"field": "at", "type": "quantitative"}
-    data = {"values": [{"at": gib(capacity), "words": f"capacity {short_size(capacity)}"}]}
+    data = {"values": [{"at": gib(capacity), "words": said(f"capacity {short_size(capacity)}")}]}
     line = {
         "data": data,
         "mark": {"type": "rule", "color": CAPACITY.on(theme), "strokeWidth": 2},
@@ -123,7 +126,7 @@ def _limit(needed: int, capacity: int, end: int, theme: Theme) -> list[Spec]:
 
 def _overrun(needed: int, capacity: int, end: int, theme: Theme) -> list[Spec]:
     over = needed - capacity
-    data = {"values": [{"from": gib(capacity), "to": gib(needed), "words": f"{short_size(over)} over capacity"}]}
+    data = {"values": [{"from": gib(capacity), "to": gib(needed), "words": said(f"{short_size(over)} over capacity")}]}
     frame = {
         "data": data,
         "mark": {"type": "rect", "fill": None, "stroke": BAD.on(theme), "strokeWidth": 3, "strokeDash": [5, 3]},

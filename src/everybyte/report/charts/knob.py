@@ -11,6 +11,7 @@ from everybyte.plan.keys import GPUS
 from everybyte.plan.sweep import Point, Sweep
 from everybyte.report.charts.capacity import APART, across
 from everybyte.report.charts.spec import RIM, SMALL, WIDTH, Row, Spec, colours, exact, gib, in_stack_order, picture, plain_labels, rim, size_axis, tooltip
+from everybyte.report.language import said
 from everybyte.report.palette import BACKGROUND, FAINT_TEXT, GOOD, Theme
 from everybyte.report.words import category_label, short_size, spoken
 
@@ -149,7 +150,7 @@ def _mark(sweep: Sweep, theme: Theme) -> list[Spec]:
         return []
     edges = _edges(sweep)
     point = sweep.points[index]
-    words = f"fits up to {point.value:,}"
+    words = said(f"fits up to {point.value:,}")
     data = {"values": [{"edge": edges[index + 1], "words": words, "size": exact(point.needed or 0)}]}
     x: Spec = {"field": "edge", "type": "quantitative", "axis": None}
     details = tooltip(("words", "setting"), ("size", "needs"))

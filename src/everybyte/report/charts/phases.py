@@ -26,6 +26,7 @@ from everybyte.report.charts.spec import (
     size_axis,
     tooltip,
 )
+from everybyte.report.language import said
 from everybyte.report.palette import BACKGROUND, FAINT_TEXT, TEXT, Theme
 from everybyte.report.words import category_label, short_size, spoken
 
@@ -132,7 +133,7 @@ def _labels(totals: list[Row], x: Spec, theme: Theme) -> list[Spec]:
         },
     }
     peaks = {"data": {"values": [row for row in totals if row["peak"]]}, "encoding": {"x": bare, "y": height}}
-    words: Spec = {"type": "text", "dy": -22, "fontWeight": 700, "text": "▼ peak"}
+    words: Spec = {"type": "text", "dy": -22, "fontWeight": 700, "text": f"▼ {said('peak')}"}
     return [rims, sizes, {**peaks, "mark": {**words, **halo(theme)}}, {**peaks, "mark": words}]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from everybyte.basics.units import GiB
 from everybyte.ledger.entry import Category
+from everybyte.report.language import said
 from everybyte.report.palette import BACKGROUND, CATEGORY_COLOUR, FAINT_TEXT, LINE, STACK, TEXT, Theme
 from everybyte.report.words import category_label, short_size
 
@@ -35,10 +36,10 @@ def picture(body: Spec, *, title: str, subtitle: str | Sequence[str], descriptio
     The title begins `left` points from the left edge and is cut where the picture would become wider than `WIDEST`."""
     return {
         "$schema": SCHEMA,
-        "description": description,
+        "description": said(description),
         "background": BACKGROUND.on(theme),
         "padding": 12,
-        "title": {"text": title, "subtitle": subtitle, "limit": WIDEST - left},
+        "title": {"text": said(title), "subtitle": said(subtitle) if isinstance(subtitle, str) else [said(line) for line in subtitle], "limit": WIDEST - left},
         **body,
         "config": _config(theme),
     }
@@ -129,7 +130,7 @@ def exact(size: int) -> str:
 
 def tooltip(*fields: tuple[str, str]) -> list[Spec]:
     """Tooltip rows of (field, title)."""
-    return [{"field": field, "type": "nominal", "title": title} for field, title in fields]
+    return [{"field": field, "type": "nominal", "title": said(title)} for field, title in fields]
 
 
 def together(pictures: Sequence[Spec]) -> Spec:

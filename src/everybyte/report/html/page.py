@@ -11,6 +11,7 @@ from everybyte.report.html.ledger import ledger_section
 from everybyte.report.html.pictures import pictures_section
 from everybyte.report.html.style import style
 from everybyte.report.html.tags import Html, bullets, element, joined, table
+from everybyte.report.language import language
 from everybyte.report.sums import outcome
 from everybyte.report.words import capital, shown_value
 
@@ -46,7 +47,7 @@ def document(title: str, header: Html, sections: list[tuple[str, str, Html]]) ->
         element("title", title),
         element("style", Html(style())),
     )
-    return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
+    return f"<!DOCTYPE html>\n{element('html', head, body, lang=language())}\n"
 
 
 def head_of(answer: Answer) -> Html:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
+from everybyte.report.language import said
+
 EMPTY = frozenset({"meta", "br", "hr", "link"})
 """Elements without an end."""
 
@@ -28,7 +30,7 @@ def element(tag: str, /, *children: object, **attributes: object) -> Html:
 
 def joined(*children: object) -> Html:
     """The children one behind the other."""
-    return Html("".join(child if isinstance(child, Html) else escape(str(child)) for child in children))
+    return Html("".join(child if isinstance(child, Html) else escape(said(str(child))) for child in children))
 
 
 def table(titles: list[str], rows: list[list[object]], *, class_: str | None = None, caption: str | None = None) -> Html:

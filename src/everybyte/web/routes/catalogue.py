@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from litestar import Response, get
@@ -17,6 +17,8 @@ from everybyte.catalog.search import matches
 from everybyte.job.described import settings as all_settings
 from everybyte.report.as_json import formula_object
 from everybyte.report.explain import BASIS_MEANING
+from everybyte.report.language import messages as of_language
+from everybyte.report.language import speaking
 from everybyte.report.palette import CATEGORY_COLOUR
 from everybyte.report.tex import tex
 from everybyte.report.words import COUNTS, ENGINE_MEANING, FIGURE_MEANING, category_label
@@ -28,6 +30,7 @@ from everybyte.web.forms import (
     FormulasAnswer,
     FormulaShown,
     GpusAnswer,
+    MessagesAnswer,
     ModelsAnswer,
     ModelShown,
     SettingsAnswer,
@@ -73,9 +76,17 @@ def settings() -> Response[bytes]:
 @get("/api/words", name="words", sync_to_thread=False)
 def words() -> Response[bytes]:
     """Names, units and colours."""
+    with speaking("en"):
+        labels = {name: category_label(name) for name in CATEGORY_COLOUR}
     figures = {name: FigureWords(meaning=meaning, unit="count" if name in COUNTS else "bytes") for name, meaning in FIGURE_MEANING.items()}
-    categories = {name: CategoryWords(label=category_label(name), light=colours.light, dark=colours.dark) for name, colours in CATEGORY_COLOUR.items()}
+    categories = {name: CategoryWords(label=labels[name], light=colours.light, dark=colours.dark) for name, colours in CATEGORY_COLOUR.items()}
     return _json(WordsAnswer(figures=figures, engines=ENGINE_MEANING, categories=categories, bases=BASIS_MEANING))
+
+
+@get("/api/messages", name="messages", sync_to_thread=False)
+def messages(lang: Literal["en", "zh"] = "en") -> Response[bytes]:
+    """What the page says in another language."""
+    return _json(MessagesAnswer(messages=of_language(lang)))
 
 
 @cache
@@ -112,4 +123,4 @@ def _json(answer: Any) -> Response[bytes]:
     return Response(msgspec.json.encode(answer), media_type=JSON)
 
 
-CATALOGUE = [models, gpus, formulas, settings, words]
+CATALOGUE = [models, gpus, formulas, settings, words, messages]

@@ -20,7 +20,7 @@ export function advice(job, answer, apply) {
 
 function line(row) {
   const then = row.fits ? (row.verdict ?? "fits") : "still does not fit";
-  return h("span", {}, h("code", {}, row.flags), h("span", { class: "hint" }, ` ${size(row["peak.device"])}, ${then}; ${row.price}`));
+  return h("span", {}, h("code", {}, row.flags), h("span", { class: "hint" }, ` ${size(row["peak.device"])}, `, then, "; ", row.price, " "));
 }
 
 /** The job with a row's change; a name spoke of the job before. */

@@ -1,4 +1,6 @@
-// Makes elements. Text only ever becomes text nodes and attributes, so nothing that a model is called can become markup.
+// Makes elements, in the language of the page. Text only ever becomes text nodes and attributes, so nothing that a model is called can become markup.
+
+import { said } from "./language.js";
 
 /** An element with properties, `on...` listeners and children (nodes, texts, lists of them; null and false are left out). */
 export function h(tag, properties = {}, ...children) {
@@ -8,9 +10,9 @@ export function h(tag, properties = {}, ...children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "class") element.className = value;
     else if (name === "value" || name === "checked" || name === "disabled" || name === "open" || name === "hidden") element[name] = value;
-    else element.setAttribute(name, value === true ? "" : String(value));
+    else element.setAttribute(name, value === true ? "" : SPOKEN.has(name) ? said(String(value)) : String(value));
   }
-  element.append(...kept(children));
+  element.append(...kept(children, AS_IT_IS.has(tag)));
   return element;
 }
 
@@ -37,7 +39,7 @@ export function uniqueId(word) {
 /** Shows a short message at the foot of the page, which a screen reader reads out. */
 export function toast(message) {
   const place = document.getElementById("toast");
-  place.textContent = message;
+  place.textContent = said(message);
   place.classList.add("shown");
   clearTimeout(toastTimer);
   toastTimer = setTimeout(() => place.classList.remove("shown"), 3000);
@@ -50,9 +52,16 @@ export function download(name, content, type) {
   if (url.startsWith("blob:")) setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
+/** Attributes that people read or hear. */
+const SPOKEN = new Set(["aria-label", "aria-valuetext", "placeholder", "title"]);
+
 let ids = 0;
 let toastTimer = 0;
 
-function kept(children) {
-  return children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+/** Elements whose text is no language. */
+const AS_IT_IS = new Set(["code", "i", "textarea"]);
+
+function kept(children, asItIs = false) {
+  const found = children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+  return found.map((child) => (typeof child === "string" && !asItIs ? said(child) : child));
 }

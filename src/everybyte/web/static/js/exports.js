@@ -2,6 +2,7 @@
 
 import { post } from "./api.js";
 import { download, h, toast } from "./dom.js";
+import { language } from "./language.js";
 
 /** The text of a job as a file. */
 export async function jobText(job, format = "yaml") {
@@ -13,7 +14,7 @@ export function exportMenu(store, answer) {
   const choices = [
     ["Job file (YAML)", async () => download(fileName(store.job, "yaml"), await jobText(store.job), "application/yaml")],
     ["Answer (JSON)", () => download(fileName(store.job, "json"), `${JSON.stringify(answer(), null, 2)}\n`, "application/json")],
-    ["Report (HTML, opens offline)", async () => download(fileName(store.job, "html"), await post("/api/report", { job: store.job }), "text/html")],
+    ["Report (HTML, opens offline)", async () => download(fileName(store.job, "html"), await post("/api/report", { job: store.job, lang: language() }), "text/html")],
   ];
   const menu = h("details", { class: "menu" }, h("summary", {}, "Export"));
   const take = async (make) => {

@@ -3,6 +3,7 @@
 import { fill, h, uniqueId } from "./dom.js";
 import { FIELDS, KNOBS, METHODS, methodOf } from "./fields.js";
 import { get, originOf, purpose, resolved, setAll } from "./job.js";
+import { said } from "./language.js";
 import { Picker } from "./picker.js";
 import { AllSettings } from "./settings.js";
 import { Slider } from "./slider.js";
@@ -102,7 +103,7 @@ export class Form {
       if (stated !== undefined && ![...select.options].some((option) => option.value === String(stated))) select.append(h("option", { value: stated }, stated));
       select.value = stated ?? "";
       const value = resolved(answer, field.key);
-      byDefault.textContent = stated === undefined && value !== undefined ? `${shown(value)} (default)` : "default";
+      byDefault.textContent = stated === undefined && value !== undefined ? said(`${shown(value)} (default)`) : said("default");
       select.title = originOf(answer, field.key) ?? this.#schema.get(field.key)?.meaning ?? "";
     };
     return { element, show };

@@ -24,7 +24,7 @@ export function ledger(job, answer, rank, words, pick) {
   const table = (entries, caption) =>
     h(
       "table", { class: "ledger" }, h("caption", { class: "sr" }, caption),
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Where"), h("th", { scope: "col", class: "n" }, "Bytes"), h("th", { scope: "col", class: "n" }, "Share"))),
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Where"), h("th", { scope: "col", class: "n" }, "Bytes"), h("th", { scope: "col", class: "n" }, "% of peak"))),
       byCategory(entries).map((group) => body(job, group, rank, peak, words)),
     );
   return h(
@@ -109,7 +109,7 @@ function nameOf({ id, category, phases }) {
 
 /** An id that may break after each of its parts. */
 function breakable(id) {
-  return id.split(/(?<=[/.])/).flatMap((part) => [part, h("wbr")]);
+  return id.split(/(?<=[/.])/).flatMap((part) => [new Text(part), h("wbr")]); // a text node stays as it is in every language
 }
 
 /** The row with its formulas in TeX, as the server sets them; without the server the row as it is, whose formulas stay plain text. */

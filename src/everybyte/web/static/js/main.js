@@ -10,6 +10,7 @@ import { figures, grounds, warnings } from "./figures.js";
 import { Fits } from "./fits.js";
 import { Form } from "./form.js";
 import { same } from "./job.js";
+import { otherLanguages, said } from "./language.js";
 import { ledger, rankOf } from "./ledger.js";
 import { Measured } from "./measured.js";
 import { Pictures, loadKatex } from "./pictures.js";
@@ -94,7 +95,7 @@ function show(results, active, compared) {
   refill(place.head, results.length === 2 ? switcher(store) : null);
   fill(place.verdict, results.length === 2 ? comparison(blocks, compared) : blocks);
   fill(document.getElementById("mini"), answer ? miniVerdict(answer) : null);
-  document.title = `${answer?.name || answer?.model.name || "everybyte"}: ${answer?.fits === false ? "does not fit" : answer?.fits ? "fits" : "will it fit?"}`;
+  document.title = `${answer?.name || answer?.model.name || "everybyte"}: ${said(answer ? (answer.verdict ?? "will it fit?") : "will it fit?")}`;
   fill(place.warnings, answer ? warnings(answer) : null);
   fill(place.advice, answer ? advice(job, answer, (changed) => store.change(changed)) : null);
   fill(place.figures, answer ? figures(answer, words) : null);
@@ -109,7 +110,19 @@ function tools() {
   store.subscribe((state) => (compareButton.disabled = state.jobs.length === 2));
   compareButton.disabled = store.state.jobs.length === 2;
   const exporting = exportMenu(store, () => answered[store.state.active]?.answer);
-  fill(document.getElementById("tools"), compareButton, h("button", { type: "button", onclick: () => share(store) }, "Share"), exporting, themeButton(() => answering.run(follow)));
+  fill(document.getElementById("tools"), compareButton, h("button", { type: "button", onclick: () => share(store) }, "Share"), exporting, languageButtons(), themeButton(() => answering.run(follow)));
+}
+
+function languageButtons() {
+  return otherLanguages().map(({ code, name, choose }) => h("button", { type: "button", lang: code, onclick: choose }, name));
+}
+
+/** The words of index.html, which are there before any script. */
+function speakTheFrame() {
+  for (const element of document.querySelectorAll(".skip, header p")) element.textContent = said(element.textContent);
+  for (const element of document.querySelectorAll("[aria-label], header [title]")) {
+    for (const name of ["aria-label", "title"]) if (element.hasAttribute(name)) element.setAttribute(name, said(element.getAttribute(name)));
+  }
 }
 
 /** Links to the answer go there by hand: the browser's way would put `#answer` in the place of the state that the address holds. */
@@ -124,6 +137,7 @@ async function start() {
   fill(root, place.head, place.verdict, place.advice, place.warnings, pictures.element, place.ledger, place.figures, measured.element, place.grounds);
   let settings;
   try {
+    speakTheFrame();
     [{ settings }, words] = await Promise.all([ask("/api/settings"), ask("/api/words")]);
   } catch (error) {
     fill(place.verdict, refusal(error, start));

@@ -3,6 +3,7 @@
 import { post } from "./api.js";
 import { fill, h } from "./dom.js";
 import { purpose } from "./job.js";
+import { language } from "./language.js";
 import { theme } from "./paint.js";
 import { Picture } from "./pictures.js";
 
@@ -35,7 +36,7 @@ export class Measured {
     this.#picture.hide();
     fill(this.place, h("p", { class: "hint" }, "loading …"));
     try {
-      const { runs, groups, picture } = await post("/api/measured", { job, theme: theme() });
+      const { runs, groups, picture } = await post("/api/measured", { job, theme: theme(), lang: language() });
       if (this.#shown !== kind) return;
       fill(this.place, runs ? table(runs, groups) : h("p", { class: "hint" }, "There is no public measured run of this kind: the intervals come from runs of other kinds."));
       if (runs) await this.#picture.draw(picture, job);

@@ -4,6 +4,7 @@ import { post } from "./api.js";
 import { download, fill, h, toast } from "./dom.js";
 import { fileName } from "./exports.js";
 import { modelName } from "./job.js";
+import { language } from "./language.js";
 import { theme } from "./paint.js";
 
 const KNOB = "knob";
@@ -97,7 +98,7 @@ export class Pictures {
 
   async #draw(asked, shown, isOld) {
     try {
-      const { pictures } = await post("/api/charts", { ...asked, theme: theme() });
+      const { pictures } = await post("/api/charts", { ...asked, theme: theme(), lang: language() });
       for (const picture of shown) {
         if (isOld()) return;
         if (pictures[picture.name]) await picture.draw(pictures[picture.name], asked.job);

@@ -2,6 +2,7 @@
 
 import { fill, h, uniqueId } from "./dom.js";
 import { get, originOf, purpose, resolved, set } from "./job.js";
+import { said } from "./language.js";
 import { number, shown } from "./words.js";
 
 /** The model is picked above, and the version of the form is no setting. */
@@ -83,13 +84,13 @@ const CONTROLS = {
     make: ({ values }, properties) => h("select", properties, h("option", { value: "" }, "default"), values.map((value) => h("option", { value }, value))),
     read: (input) => input.value,
     write: (input, value) => (input.value = value ?? ""),
-    hint: (input, value) => (input.options[0].textContent = value === undefined || typeof value === "object" ? "default" : `${shown(value)} (default)`),
+    hint: (input, value) => (input.options[0].textContent = value === undefined || typeof value === "object" ? said("default") : said(`${shown(value)} (default)`)),
   },
   flag: {
     make: (_, properties) => h("select", properties, ["", "true", "false"].map((value) => h("option", { value }, value || "default"))),
     read: (input) => (input.value === "" ? undefined : input.value === "true"),
     write: (input, value) => (input.value = value === undefined ? "" : String(value)),
-    hint: (input, value) => (input.options[0].textContent = typeof value === "boolean" ? `${value} (default)` : "default"),
+    hint: (input, value) => (input.options[0].textContent = said(typeof value === "boolean" ? `${value} (default)` : "default")),
   },
   whole: {
     make: ({ minimum, maximum }, properties) => h("input", { type: "number", step: 1, min: minimum, max: maximum, ...properties }),
