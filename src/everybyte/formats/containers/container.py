@@ -40,7 +40,7 @@ def commands_of(container: Container, source: Source, context: Context) -> list[
     """The commands of a container: one, or those of the script that its shell reads."""
     launchers: tuple[Launcher, ...] = ()
     if container.gpus is not None:
-        launchers = (Launcher("docker", (Word("--gpus", container.gpus.place), container.gpus)),)
+        launchers = (Launcher("container", (Word("--gpus", container.gpus.place), container.gpus)),)
     commands = commands_of_words(container.words, source, context, environment=container.environment, launchers=launchers, image=container.image)
     if container.gpu is None:
         return commands

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from everybyte.formats.bag import normal
 from everybyte.formats.command import Command, Word
 from everybyte.formats.containers.container import Container, gpu_of_label, of_kubernetes
 from everybyte.formats.containers.container import commands_of as commands_of_container
@@ -16,6 +17,7 @@ from everybyte.formats.context import Context
 from everybyte.formats.documents.document import Document
 from everybyte.formats.finding import Finding
 from everybyte.formats.place import Given, Place
+from everybyte.formats.serving.flag_table import flag_table
 
 _GPU_KEYS = ("nvidia.com/gpu", "amd.com/gpu", "nvidia.com/gpu.shared", "gpu")
 _DEEPEST = 12
@@ -29,35 +31,40 @@ def commands_of(document: Document, context: Context) -> list[Command]:
     found: list[Command] = []
     if tree.get("kind") == "Model" and "kubeai" in str(tree.get("apiVersion")):
         return commands_of_container(_kubeai(document, tree.get("spec") or {}), document.source, context)
-    for path, pod in _pods(tree, "", 0):
-        for i, container in enumerate(pod["containers"]):
-            if isinstance(container, dict):
-                made = _container(document, path, pod, f"{path}.containers[{i}]" if path else f"containers[{i}]", container)
-                found += commands_of_container(made, document.source, context)
+    for pod_path, pod, path, container in _containers(tree, {}, "", "", 0):
+        found += commands_of_container(_container(document, pod_path, pod, path, container), document.source, context)
     for path, predictor in _models_of_kserve(tree, "", 0):
         found += commands_of_container(_kserve(document, path, predictor), document.source, context)
     for i, spec in enumerate(document.get("servingEngineSpec.modelSpec") or []):
         if isinstance(spec, dict):
             found += _production_stack(document, f"servingEngineSpec.modelSpec[{i}]", spec, context)
+    if tree.get("kind") == "VLLMRuntime":
+        found += commands_of_container(_vllm_runtime(document, tree.get("spec") or {}), document.source, context)
     found += _ray(document, context)
-    if not found and isinstance(tree.get("image"), dict):
-        found += commands_of_container(_container(document, "", tree, "", tree), document.source, context)
+    if not found:
+        found += [
+            command for path, values in _values(tree, "", 0) for command in commands_of_container(_of_values(document, path, values), document.source, context)
+        ]
     return found
 
 
-def _pods(tree: Any, path: str, depth: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every mapping that has containers."""
+def _containers(
+    tree: Any, pod: dict[str, Any], pod_path: str, path: str, depth: int,
+) -> Iterator[tuple[str, dict[str, Any], str, dict[str, Any]]]:  # fmt: skip
+    """Every mapping with an image and something to start, with what it stands in: `containers`, a `runner`, the values of a chart."""
     if depth > _DEEPEST:
         return
     if isinstance(tree, list):
         for i, item in enumerate(tree):
-            yield from _pods(item, f"{path}[{i}]", depth + 1)
+            yield from _containers(item, pod, pod_path, f"{path}[{i}]", depth + 1)
     elif isinstance(tree, dict):
-        if isinstance(tree.get("containers"), list):
-            yield path, tree
+        if "image" in tree and any(key in tree for key in ("args", "command", "env", "modelCommand")):
+            yield pod_path, pod, path, tree
+        holds = any(key in tree for key in ("containers", "runner", "nodeSelector", "affinity"))
+        pod, pod_path = (tree, path) if holds else (pod, pod_path)
         for key, value in tree.items():
-            if key not in ("initContainers", "containers"):
-                yield from _pods(value, f"{path}.{key}" if path else str(key), depth + 1)
+            if key != "initContainers":
+                yield from _containers(value, pod, pod_path, f"{path}.{key}" if path else str(key), depth + 1)
 
 
 def _container(document: Document, pod_path: str, pod: dict[str, Any], path: str, container: dict[str, Any]) -> Container:
@@ -66,7 +73,7 @@ def _container(document: Document, pod_path: str, pod: dict[str, Any], path: str
     words = _of_model_command(document, pod_path, container, words)
     image = container.get("image")
     if isinstance(image, dict):
-        image = f"{image.get('repository', '')}:{image.get('tag', 'latest')}"
+        image = f"{image.get('repository') or image.get('name') or ''}:{image.get('tag', 'latest')}"
     return Container(str(image or ""), tuple(words), environment, _gpus(document, path, container), _gpu(document, pod_path, pod))
 
 
@@ -104,7 +111,7 @@ def _words(document: Document, path: str, value: Any, environment: dict[str, Giv
         head, blank, rest = text.strip().partition(" ")
         if blank and head.startswith("--") and "=" not in head and not rest.lstrip().startswith("--"):
             out += [Word(head, place, why), Word(rest.strip().strip("\"'"), place, why)]
-        elif blank and head.startswith("-") and not _in_shell(out):
+        elif blank and head.startswith("-") and not _in_shell(out) and "{" not in text:
             out += [Word(part.strip("\"'"), place, why) for part in text.split()]
         else:
             out.append(Word(text, place, why))
@@ -247,6 +254,66 @@ def _production_stack(document: Document, path: str, spec: dict[str, Any], conte
         command._replace(findings=(*command.findings, *_lmcache(document, path, spec)))
         for command in commands_of_container(container, document.source, context)
     ]
+
+
+def _vllm_runtime(document: Document, spec: dict[str, Any]) -> Container:
+    """The production-stack's own kind: `model`, `vllmConfig` and `deploymentConfig`."""
+    words = _served(document, "spec.model.modelURL", _part(spec, "model").get("modelURL"))
+    for part in ("model", "vllmConfig"):
+        words += _flags(document, f"spec.{part}", _part(spec, part))
+    deployment = _part(spec, "deploymentConfig")
+    count = str(_part(deployment, "resources").get("gpu", ""))
+    gpus = Word(count, document.place("spec.deploymentConfig.resources.gpu")) if count.isdigit() else None
+    return Container(str(_part(deployment, "image").get("name", "")), tuple(words), {}, gpus)
+
+
+def _part(tree: dict[str, Any], key: str) -> dict[str, Any]:
+    part = tree.get(key)
+    return part if isinstance(part, dict) else {}
+
+
+def _served(document: Document, path: str, model: Any) -> list[Word]:
+    place = document.place(path)
+    return [Word("vllm", place), Word("serve", place), *([Word(_uri(str(model)), place)] if model else [])]
+
+
+def _flags(document: Document, path: str, values: dict[str, Any]) -> list[Word]:
+    """The keys of a mapping that vLLM has as flags, from camelCase."""
+    known = flag_table("vllm.csv").names
+    out: list[Word] = []
+    for key, value in values.items():
+        flag = _kebab(str(key))
+        if key == "extraArgs":
+            out += _words(document, f"{path}.extraArgs", value, {})
+        elif normal(flag) in known and normal(flag) != "model":
+            out += _flag(flag, value, document.place(f"{path}.{key}"))
+    return out
+
+
+_CAMEL = frozenset(("maxModelLen", "tensorParallelSize", "gpuMemoryUtilization", "maxNumSeqs", "maxNumBatchedTokens"))
+
+
+def _values(tree: Any, path: str, depth: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The values of a chart in which vLLM's flags are written in camelCase."""
+    if depth > _DEEPEST or not isinstance(tree, dict):
+        return
+    if len(_CAMEL & set(tree)) >= 2:
+        yield path, tree
+        return
+    for key, value in tree.items():
+        yield from _values(value, f"{path}.{key}" if path else str(key), depth + 1)
+
+
+def _of_values(document: Document, path: str, values: dict[str, Any]) -> Container:
+    model = next((values[key] for key in ("modelURL", "modelId", "modelID", "modelName", "model") if isinstance(values.get(key), str)), None)
+    named = values.get("model")
+    if model is None and isinstance(named, dict):
+        model = next((named[key] for key in ("id", "name", "repository", "uri", "url") if isinstance(named.get(key), str)), None)
+    words = [*_served(document, path, model), *_flags(document, path, values)]
+    image = _part(values, "image")
+    return Container(
+        f"{image.get('repository', '')}:{image.get('tag', 'latest')}", tuple(words), {}, _gpus(document, path, values), _gpu(document, path, values)
+    )
 
 
 def _lmcache(document: Document, path: str, spec: dict[str, Any]) -> list[Finding]:

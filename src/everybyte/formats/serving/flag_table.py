@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from everybyte.formats.bag import Bag
 from everybyte.formats.command import Word
 from everybyte.formats.draft import JobDraft
-from everybyte.formats.flags import Spelling, parse
+from everybyte.formats.finding import Finding
+from everybyte.formats.flags import Flags, Spelling, parse
 from everybyte.formats.place import Given
 from everybyte.formats.table import settings_of
 from everybyte.formats.values import boolean, names, number, whole
@@ -46,8 +47,13 @@ class FlagTable(NamedTuple):
     def bag_of(self, words: Sequence[Word], draft: JobDraft) -> tuple[Bag, tuple[Word, ...]]:
         """The flags of a command under their first names, and the words that belong to none."""
         parsed = parse([_readable(word) for word in words], self.spelling)
-        draft.findings += parsed.findings
+        draft.findings += self._that_matter(parsed)
         return self.settled({key: given for key in parsed.bag if (given := parsed.bag.peek(key)) is not None} | _unknown(parsed.bag), draft), parsed.positional
+
+    def _that_matter(self, parsed: Flags) -> list[Finding]:
+        """What was odd about flags that have an effect on memory."""
+        quiet = {str(parsed.bag.place(key)) for key in parsed.bag if (flag := self.flags.get(key)) is not None and flag.job == "-"}
+        return [finding for finding in parsed.findings if finding.place not in quiet]
 
     def settled(self, given: Mapping[str, Given], draft: JobDraft) -> Bag:
         """Keys under their first names; `--no-x` is x without, `--limit.video 0` and JSON are one mapping."""
@@ -151,6 +157,10 @@ def _state(draft: JobDraft, flag: Flag, given: Given) -> None:
     else:
         value = convert(flag.kind, given.value)
         settings = None if value is None else {_key(flag): value}
+    if settings is None and isinstance(given.value, str | list) and re.search(r"\$[\w({]", str(given.value)):
+        message = f"the value of {given.place.flag or flag.name} cannot be known: {given.value!r:.80} is worked out by the script"
+        draft.find("unknown-value", "warning", given.place, message)
+        return
     if settings is None:
         message = f"{given.place.flag or flag.name} is {given.value!r:.60}, which is not {_SAID.get(flag.kind, 'a word that the engine has')}"
         draft.find("impossible-value", "error", given.place, message)

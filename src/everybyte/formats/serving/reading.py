@@ -169,18 +169,23 @@ def finished(reading: Reading) -> list[JobDraft]:
 def _devices(reading: Reading, mine: int, around: Given) -> None:
     """Processes against devices: what the engine's own flags use and what it was given."""
     draft = reading.draft
+    who = around.place.flag or "the container"
     if around.value > mine:
-        message = f"{around.place.flag or 'the container'} gives {around.value} GPUs, and the engine uses {mine}"
         remedy = "set the tensor-parallel size to the number of GPUs, or start one engine a GPU"
-        draft.find("idle-gpus", "warning", around.place, message, remedy, {"serve.mesh.tp": around.value})
-    else:
-        message = f"the engine needs {mine} GPUs, and {around.place.flag or 'the container'} gives {around.value}: it will not start"
-        nodes = reading.bag.value("nnodes")
-        if nodes is not None and number(nodes) and around.value * int(number(nodes) or 1) >= mine:
-            draft.state("hardware.gpus", mine, around.place)
-            draft.state("hardware.gpus_per_node", around.value, around.place)
-            return
-        draft.find("too-few-gpus", "error", around.place, message, "give it as many GPUs as the product of its parallel sizes")
+        draft.find(
+            "idle-gpus", "warning", around.place, f"{who} gives {around.value} GPUs, and the engine uses {mine}", remedy, {"serve.mesh.tp": around.value}
+        )
+        return
+    nodes = number(reading.bag.value("nnodes"))
+    in_pods = reading.command is not None and any(launcher.name == "container" for launcher in reading.command.launchers)
+    if mine % around.value == 0 and (in_pods or (isinstance(nodes, int) and around.value * nodes >= mine)):
+        draft.state("hardware.gpus", mine, around.place)
+        draft.state("hardware.gpus_per_node", around.value, around.place)
+        message = f"the engine needs {mine} GPUs and a node has {around.value}: it runs on {mine // around.value} nodes"
+        draft.find("several-nodes", "note", around.place, message)
+        return
+    message = f"the engine needs {mine} GPUs, and {who} gives {around.value}: it will not start"
+    draft.find("too-few-gpus", "error", around.place, message, "give it as many GPUs as the product of its parallel sizes")
 
 
 def _surroundings(reading: Reading) -> None:

@@ -22,6 +22,7 @@ def read_command(command: Command, context: Context) -> list[JobDraft]:
             reading.draft.find("file-missing", "warning", command.place, f"{config} was not given: its settings are not read", f"give {config} as well")
         else:
             reading = with_file(reading, document, wins=True)
+        reading.bag.take("config")
     positional = [word for word in reading.positional if word.text not in _VERBS]
     model(reading, reading.bag.take("model_path") or reading.bag.take("model"))
     if "model" not in reading.draft:

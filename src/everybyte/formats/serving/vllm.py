@@ -22,6 +22,8 @@ def read_command(command: Command, context: Context) -> list[JobDraft]:
     command = command._replace(words=words)
     first = [word.text for word in command.words[:3]]
     skip = 1 if first[0].startswith("vllm.") else 3 if first[1:2] == ["bench"] else 2
+    if first[1:3] == ["bench", "serve"]:
+        return []  # a client
     reading = of_command("vllm", FILE, command, skip, context)
     config = reading.bag.value("config")
     if isinstance(config, str):
@@ -32,6 +34,7 @@ def read_command(command: Command, context: Context) -> list[JobDraft]:
             )
         else:
             reading = with_file(reading, document)
+        reading.bag.take("config")
     model(reading, reading.bag.take("model") or reading.bag.take("model_tag"))
     if "model" not in reading.draft:
         model_of_word(reading, next(iter(reading.positional), None))
@@ -53,6 +56,7 @@ def _read(reading: Reading) -> list[JobDraft]:
     _multimodal(reading)
     _lora(reading)
     _experts(reading)
+    _attention(reading)
     total, stated = product(reading, "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "prefill_context_parallel_size")
     gpus(reading, total, "the product of its parallel sizes", stated=stated)
     reading.bag.take("nnodes")
@@ -116,6 +120,18 @@ def _draft(reading: Reading) -> None:
     if inside.get("model") == "ngram" or draft.value("serve.draft.model") == "[ngram]":
         draft.drop("serve.draft.model")
         draft.state("serve.draft.method", "ngram", place or "")
+
+
+def _attention(reading: Reading) -> None:
+    """`--attention-config '{"backend": ...}'`."""
+    given = reading.bag.take("attention_config")
+    if given is None or not isinstance(given.value, dict):
+        return
+    backend = given.value.get("backend")
+    if backend is not None:
+        reading.draft.state("serve.attention", str(backend), given.place)
+    rest = {key: value for key, value in given.value.items() if key != "backend"}
+    reading.draft.state("serve.extra.attention_config", rest or None, given.place)
 
 
 def _multimodal(reading: Reading) -> None:

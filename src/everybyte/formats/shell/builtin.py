@@ -43,7 +43,7 @@ def enter(shell: Interpreter) -> dict[str, Variable | None]:
 
 def leave(shell: Interpreter, saved: dict[str, Variable | None]) -> None:
     """Ends a function: its local variables are what they were."""
-    shell.locals.remove(saved)
+    shell.locals.pop()
     for name, variable in saved.items():
         if variable is None:
             shell.state.variables.pop(name, None)

@@ -260,7 +260,7 @@ def _docker(launcher: Launcher) -> Layer | None:
     word = value_of(launcher.words, "gpus")
     if word is None:
         return None
-    place = word.place._replace(flag="--gpus")
+    place = word.place._replace(flag="--gpus") if launcher.name == "docker" else word.place
     text = word.text.strip("\"'")
     devices = re.search(r"device=\"?([\w,-]+)", text)
     count = re.fullmatch(r"(?:count=)?(\d+)", text)
@@ -273,7 +273,7 @@ def _docker(launcher: Launcher) -> Layer | None:
 
 _READERS: dict[str, Callable[[Launcher], Layer | None]] = {
     "torchrun": _torchrun, "accelerate": _accelerate, "deepspeed": _deepspeed, "sbatch": _slurm, "srun": _slurm, "mpirun": _mpirun, "horovodrun": _mpirun,
-    "docker": _docker, "ray": lambda launcher: None,
+    "docker": _docker, "container": _docker, "ray": lambda launcher: None,
 }  # fmt: skip
 
 

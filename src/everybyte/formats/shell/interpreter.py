@@ -28,6 +28,7 @@ from everybyte.formats.shell.syntax import (
     Function,
     Group,
     If,
+    Literal,
     Node,
     Pipeline,
     Redirection,
@@ -43,6 +44,8 @@ MOST_STEPS = 20_000
 """Commands that one script may take to follow, its loops unrolled."""
 MOST_STARTED = 2_000
 MOST_CALLS = 30
+_CHATTER = SILENT | {"echo", "printf", "exit", "return", ":", "true", "false", "cat", "set", "usage", "date", "source", "."}
+"""Commands that change nothing that a launch depends on."""
 
 
 class Status(NamedTuple):
@@ -105,13 +108,15 @@ class Sink:
 class Interpreter(Expander):
     """One script being followed."""
 
-    def __init__(self, source: str, state: State | None = None, given: Callable[[str], str | None] | None = None) -> None:
+    def __init__(
+        self, source: str, state: State | None = None, given: Callable[[str], str | None] | None = None, unknowns: Unknowns | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(self)
         self.source = source
         self.state = state or State()
         self.given = given or (lambda _: None)
         """The text of a file that was handed over beside the script."""
-        self.unknowns = Unknowns()
+        self.unknowns = unknowns or Unknowns()
         self.started: list[Started] = []
         self.notes: list[Note] = []
         self.sink = Sink()
@@ -338,7 +343,8 @@ class Interpreter(Expander):
         sure = left.code is not None and not left.assumed
         go = left.code in (0, None) if node.operator == "&&" else left.code not in (0, None)
         if not sure and go and self._ends(node.right):
-            self._tell_guess(node.line, left)
+            if self._matters(node.right):
+                self._tell_guess(node.line, left)
             return Status(None, left.assumed)
         if go:
             right = self.run(node.right)
@@ -353,7 +359,8 @@ class Interpreter(Expander):
         if condition.code is None or condition.assumed:
             if taken is not None and self._ends(taken) and not (other is not None and self._ends(other)):
                 taken, other = other, taken
-            self._tell_guess(node.line, condition)
+            if self._matters(node.body) or (node.otherwise is not None and self._matters(node.otherwise)):
+                self._tell_guess(node.line, condition)
             if other is not None:
                 self.glance(other)
         return self.run(taken) if taken is not None else SUCCESS
@@ -385,6 +392,21 @@ class Interpreter(Expander):
                     return self.calls < MOST_CALLS and self._called_ends(body)
                 return first in ("exit", "return")
         return False
+
+    def _matters(self, node: Node) -> bool:
+        """Whether commands set variables or start programs, so that it counts which branch is taken."""
+        match node:
+            case Sequence():
+                return any(self._matters(command) for command in node.commands)
+            case Group():
+                return self._matters(node.body)
+            case Simple():
+                first = node.words[0].parts[0] if node.words and node.words[0].parts else None
+                name = first.text if isinstance(first, Literal) else ""
+                return bool(node.assignments) or (bool(node.words) and name not in _CHATTER)
+            case Pipeline():
+                return any(self._matters(command) for command in node.commands)
+        return True
 
     def _called_ends(self, body: Node) -> bool:
         self.calls += 1

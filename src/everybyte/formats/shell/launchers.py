@@ -163,6 +163,8 @@ def _is_gap(word: Word, row: Row) -> bool:
 def _taken(text: str, row: Row) -> int:
     """How many words behind a flag are its values."""
     name = normal(text)
+    if "*" in row.values and text.startswith("--"):
+        return 1
     if name in row.values:
         return row.values[name]
     short = text[1:2]

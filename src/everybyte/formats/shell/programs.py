@@ -231,6 +231,6 @@ PROGRAMS: dict[str, Program] = {
 
 SILENT = frozenset((
     "mkdir", "rm", "cp", "mv", "touch", "ln", "chmod", "chown", "sleep", "kill", "pkill", "wait", "cd", "pushd", "popd", "ulimit", "module",
-    "conda", "pip", "pip3", "apt-get", "apt", "git", "wget", "curl", "trap", "umask", "alias", "unalias", "shopt", "hash", "sync", "clear", "stty",
+    "pip", "pip3", "apt-get", "apt", "git", "wget", "curl", "trap", "umask", "alias", "unalias", "shopt", "hash", "sync", "clear", "stty",
 ))  # fmt: skip
 """Programs that start no model; they are passed over."""

@@ -13,7 +13,7 @@ from everybyte.formats.place import Given, Place
 from everybyte.formats.registry import format_of_command
 from everybyte.formats.shell import counts, headers
 from everybyte.formats.shell.dialects import dialect_of
-from everybyte.formats.shell.interpreter import Interpreter
+from everybyte.formats.shell.interpreter import Interpreter, Note
 from everybyte.formats.shell.launchers import Peeled, peel, program_name
 from everybyte.formats.shell.state import State, WrittenFile
 from everybyte.formats.shell.tidy import tidy
@@ -44,6 +44,9 @@ class _Around(NamedTuple):
     first_line: int = 1
     depth: int = 0
     image: Image | None = None
+    unknowns: Unknowns | None = None
+    exported: Mapping[str, Text] = {}
+    """The environment with the marks of what is unknown in it, for scripts that are started inside."""
 
 
 def commands_of_text(source: Source, context: Context) -> list[Command]:
@@ -65,11 +68,20 @@ def commands_of_shell(
 
 def _chosen(commands: list[tuple[Command, bool]]) -> list[Command]:
     """The commands of the branches that are taken; those of others only where a known program starts there and nowhere else."""
+    commands = _each_once(commands)
     taken = [command for command, alternative in commands if not alternative and program_name(command.program) not in _SELF]
     others = [command for command, alternative in commands if alternative]
     if not _some_known(taken) and (not taken or _some_known(others)):
         return [command for command in others if program_name(command.program) not in _SELF] or taken or [command for command, _ in commands]
     return taken
+
+
+def _each_once(commands: list[tuple[Command, bool]]) -> list[tuple[Command, bool]]:
+    """Without commands that come a second time, word for word: those of loops and retries."""
+    found: dict[tuple[bool, tuple[str, ...]], tuple[Command, bool]] = {}
+    for command, alternative in commands:
+        found.setdefault((alternative, tuple(word.text for word in command.words)), (command, alternative))
+    return list(found.values())
 
 
 def _some_known(commands: list[Command]) -> bool:
@@ -95,15 +107,18 @@ def _of_text(text: str, around: _Around) -> list[tuple[Command, bool]]:
         for name, word in headers.variables(launcher).items() if launcher.name in ("sbatch", "srun") else ():
             state.variables.setdefault(name, Variable((Piece(word.text, word.place.line or 1),), exported=True))
     state.files = dict(around.files)
-    shell = Interpreter(around.source.path, state, lambda path: _given_text(around.context, path))
+    for name, value in around.exported.items():
+        state.variables[name] = Variable(value, exported=True)
+    shell = Interpreter(around.source.path, state, lambda path: _given_text(around.context, path), around.unknowns)
     shell.follow(shell.parse(without_marks(text), around.first_line))
-    findings = tuple(_finding(note.kind, around.source.place(note.line or None), note.text) for note in shell.notes)
+    findings = _findings(shell.notes, around.source)
     commands: list[tuple[Command, bool]] = []
     for started in shell.started:
-        words = tuple(word_of(text, shell.unknowns, around.source, started.line) for text in started.words)
+        words = tuple(word_of(word, shell.unknowns, around.source, started.line) for word in started.words)
         environment = _values(started.environment, shell.unknowns, around.source)
         plain_ones = _values(started.plain_variables, shell.unknowns, around.source)
-        commands += [(made, started.alternative) for made in _command(around, words, environment, plain_ones, started.files, findings)]
+        here = around._replace(unknowns=shell.unknowns, exported=started.environment)
+        commands += [(made, started.alternative) for made in _command(here, words, environment, plain_ones, started.files, findings)]
     return commands
 
 
@@ -129,6 +144,19 @@ def _values(variables: Mapping[str, Text], unknowns: Unknowns, source: Source) -
     return {name: Given(unknowns.shown(plain(text)), Place(source.path, first_line(text, 0) or None, name)) for name, text in variables.items()}
 
 
+_MOST_ASSUMED = 10
+
+
+def _findings(notes: list[Note], source: Source) -> tuple[Finding, ...]:
+    """The notes of a script as findings; of many assumed conditions the first."""
+    assumed = [note for note in notes if note.kind == "assumed"]
+    shown = [note for note in notes if note.kind != "assumed"] + assumed[:_MOST_ASSUMED]
+    found = [_finding(note.kind, source.place(note.line or None), note.text) for note in shown]
+    if len(assumed) > _MOST_ASSUMED:
+        found.append(_finding("assumed", source.place(), f"{len(assumed) - _MOST_ASSUMED} further conditions are read the same way"))
+    return tuple(found)
+
+
 def _finding(kind: str, place: Place, text: str) -> Finding:
     ids = {"broken": "broken-continuation", "assumed": "assumed-condition", "limit": "script-too-long"}
     return Finding(id=ids[kind], severity="note" if kind == "assumed" else "warning", place=str(place), message=text)
@@ -148,7 +176,8 @@ def _command(
         name, _, value = word.text.partition("=")
         assigned[name] = Given(value, word.place._replace(flag=name))
     inside = {**inside, **assigned}
-    inner = around._replace(launchers=launchers, environment=inside, files=files, depth=around.depth + 1, image=image)
+    exported = {} if peeled.image is not None else {name: text for name, text in around.exported.items() if name not in assigned}
+    inner = around._replace(launchers=launchers, environment=inside, exported=exported, files=files, depth=around.depth + 1, image=image)
     if (peeled.script is not None or peeled.file is not None) and around.depth < _MOST_NESTED:
         nested = _nested(peeled, inner)
         if nested is not None:
