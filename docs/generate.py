@@ -20,6 +20,7 @@ from writers.measured import measured
 from writers.pictures import drawings, redraw, stale
 from writers.python_api import python_page
 from writers.refusals import refusals_page
+from writers.releases import releases_page
 
 from everybyte.measure.shipped import FILE, Shipped, text_of
 
@@ -73,6 +74,7 @@ def whole_pages() -> dict[Path, str]:
         "models.md": models_page(),
         "gpus.md": gpus_page(),
         "refusals.md": refusals_page(),
+        "releases.md": releases_page(),
     }
     table = Shipped(ours=measured().comparisons, textbook=measured().textbook)
     return {TABLE: text_of(table), DOCS / "accuracy.md": accuracy_page(measured())} | {REFERENCE / name: text for name, text in reference.items()}

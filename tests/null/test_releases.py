@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 import everybyte
 from everybyte.basics.errors import BadInput
 from everybyte.catalog.generations import by_word, generation_of, generations
-from everybyte.catalog.releases import Release, lines, newest, release_in, releases, stated, tagged, written
+from everybyte.catalog.releases import Release, events, line_named, lines, newest, release_in, releases, stated, tagged, written
+from everybyte.cli.app import run
 from everybyte.engines.sglang.fraction import RULES as RULES_OF_SGLANG
 
 CODE = Path(everybyte.__file__).parent
@@ -123,3 +125,30 @@ def test_words_in_names_of_cards() -> None:
     batches = [by_word(Release("lmdeploy", number), "NVIDIA H100 80GB HBM3", "max_batch_size") for number in ((0, 9), (0, 10))]
     assert batches == ["512", "1024"]
     assert by_word(Release("lmdeploy", (0, 10)), "T4", "max_batch_size") is None
+
+
+def test_events_of_a_release() -> None:
+    """`0.20` is what 0.20 and 0.20.1 brought, the newest first; what ends is an event of the release that has it no more."""
+    found = events(releases("vllm"), "0.20")
+    assert [written(event.release) for event in found] == ["0.20.1", "0.20", "0.20"]
+    ended = [event.text for event in events(releases("vllm"), "0.17") if event.ends]
+    assert [text.startswith("no more: Top-k") for text in ended] == [True]
+
+
+def test_a_line_is_found_by_its_title() -> None:
+    """`PyTorch` and `torch` are one table."""
+    assert line_named("PyTorch") == line_named("torch")
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """All lines without a name, one release with one, the same as data, and a refusal with the nearest name."""
+    assert run(["releases"]) == 0
+    assert "0.33.0" in capsys.readouterr().out
+    assert run(["releases", "vllm", "0.20"]) == 0
+    assert "gpu_memory_utilization = 0.92" in capsys.readouterr().out
+    assert run(["releases", "vllm", "0.99"]) == 0
+    assert "nothing that changes memory is known" in capsys.readouterr().out
+    assert run(["releases", "vllm", "0.20", "--json"]) == 0
+    assert {change["name"] for change in json.loads(capsys.readouterr().out)["changes"]} == {"counts_requests", "subtracts_graphs", "memory_fraction"}
+    assert run(["releases", "vlm"]) == 2
+    assert "did you mean vllm" in capsys.readouterr().err

@@ -20,6 +20,8 @@ Number = tuple[int, ...]
 """A place on a line's scale."""
 
 FOLDER = "releases"
+LONGEST_NAME = 80
+"""A longer name is shown by its beginning."""
 _DIGITS = re.compile(r"\d+")
 _STATED = re.compile(r"([A-Za-z][\w.-]*?)[ =>~]+v?(\d+(?:\.\d+)*)")
 
@@ -68,6 +70,23 @@ class Line(NamedTuple):
     def newest(self) -> Known:
         """The last release that was read."""
         return self.known[-1]
+
+
+class Event(NamedTuple):
+    """What a release changed."""
+
+    release: Number
+    """Empty: what was so from the first release on."""
+    change: Change
+    ends: bool
+    """The release is the first that has it no more."""
+
+    @property
+    def text(self) -> str:
+        """The change in words."""
+        value = f" = {self.change.value}" if self.change.value else ""
+        of = f" ({self.change.variant})" if self.change.variant else ""
+        return f"{'no more: ' if self.ends else ''}{self.change.meaning}{value}{of}"
 
 
 class Release(Record, frozen=True):
@@ -149,7 +168,8 @@ _FIRST_YEAR = 2000
 def releases(line: str) -> Line:
     """The table of one line. Raises BadInput for a name that has none, with the nearest."""
     if line not in lines():
-        raise BadInput("releases", f"{line!r} has no table of releases{did_you_mean(line, lines())}; there are {', '.join(lines())}")
+        shown = line if len(line) <= LONGEST_NAME else f"{line[:LONGEST_NAME]}..."
+        raise BadInput("releases", f"{shown!r} has no table of releases{did_you_mean(shown, lines())}; there are {', '.join(lines())}")
     header, *rows = read_table(join(FOLDER, f"{line}.csv"))
     known: list[Known] = []
     changes: list[Change] = []
@@ -164,6 +184,25 @@ def releases(line: str) -> Line:
         else:
             changes.append(Change(field["name"], since, until, field["variant"], field["value"], field["meaning"], field["source"]))
     return Line(line, title, tuple(known), tuple(changes))
+
+
+def line_named(name: str) -> Line:
+    """The table of a line by its name or its title, without regard to case. Raises BadInput with the nearest names."""
+    wanted = name.casefold()
+    return releases(next((line for line in lines() if wanted in (line, releases(line).title.casefold())), wanted))
+
+
+def events(line: Line, release: str | None = None) -> list[Event]:
+    """What happened in each release, the newest first; of one release (`0.20` is 0.20.1 too) where it is named."""
+    wanted = number_of(release or "")
+    found = [Event(change.since, change, ends=False) for change in line.changes]
+    found += [Event(change.until, change, ends=True) for change in line.changes if change.until and not _is_default(change)]
+    found = [event for event in found if event.release[: len(wanted)] == wanted]
+    return sorted(found, key=lambda event: event.release, reverse=True)
+
+
+def _is_default(change: Change) -> bool:
+    return bool(change.value)
 
 
 @cache

@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "explain": "How a number is computed: formula, values, source.",
     "models": "List and search known models.",
     "gpus": "List and search known GPUs.",
+    "releases": "What changed in which release of a framework or engine.",
     "formulas": "Published memory formulas, with values put in.",
     "truth": "Accuracy: predicted against measured, by group of runs.",
     "ui": "Start the web page and its HTTP API.",
