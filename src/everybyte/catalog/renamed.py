@@ -29,11 +29,24 @@ def relative(name: str, index: Mapping[str, str]) -> Relative | None:
     In this order: the name without its organisation, without what says how it is packed, tuned or filed, then the longest name of the catalogue with a size
     that it contains as whole words (`OpenHermes-2.5-Mistral-7B` is a Mistral-7B).
     """
+    short = _short_index(tuple(dict.fromkeys(index.values())))
     for bare, reason in _shorter(name):
-        found = index.get(fold(bare)) or index.get(fold(f"Meta-{bare}"))
+        found = index.get(fold(bare)) or index.get(fold(f"Meta-{bare}")) or short.get(fold(bare))
         if found is not None:
             return Relative(found, reason)
-    return _contained(name, index)
+    return _contained(name, {**short, **index})
+
+
+@cache
+def _short_index(names: tuple[str, ...]) -> dict[str, str]:
+    """Names of the catalogue without what says how they are tuned: `Ministral-3-3B` for `Ministral-3-3B-Instruct-2512`, where one model has that name."""
+    meanings: dict[str, set[str]] = {}
+    for name in names:
+        bare = name.partition("::")[0].rpartition("/")[2]
+        while (cut := _without_suffix(bare)) is not None:
+            bare = cut[0]
+            meanings.setdefault(fold(bare), set()).add(name)
+    return {key: found.pop() for key, found in meanings.items() if len(found) == 1}
 
 
 def _shorter(name: str) -> Iterator[tuple[str, str]]:
