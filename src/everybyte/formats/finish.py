@@ -140,16 +140,14 @@ def _take_out(draft: JobDraft, fault: BadInput) -> bool:
 
 
 def nested(flat: dict[str, Any]) -> dict[str, Any]:
-    """`{"train.mesh.tp": 2}` -> `{"train": {"mesh": {"tp": 2}}}`, sections in the order of the contract. Keys of `extra` keep their points."""
+    """`{"train.mesh.tp": 2}` -> `{"train": {"mesh": {"tp": 2}}}`, sections in the order of the contract."""
     job: dict[str, Any] = {}
     for key in sorted(flat, key=_order):
-        head, extra, name = key.partition(".extra.")
-        parts = [*head.split("."), "extra"] if extra else head.split(".")
-        if not extra:
-            name = parts.pop()
+        *parts, name = key.split(".")
         branch = job
         for part in parts:
-            branch = branch.setdefault(part, {})
+            inner = branch.setdefault(part, {})
+            branch = inner if isinstance(inner, dict) else branch.setdefault(f"{part}.", {})
         branch[name] = flat[key]
     return job
 

@@ -22,8 +22,7 @@ def read_document(document: Document, context: Context) -> list[JobDraft]:
 def read_run(run: Run) -> list[JobDraft]:
     """A run of AutoModel's recipes."""
     draft = run.draft
-    draft.infer("train.framework", "nemo", "its names of settings")
-    draft.infer("train.extra.framework", "automodel", "its names of settings")
+    draft.infer("train.framework", "nemo-automodel", "its names of settings")
     _sharding(run)
     _precision(run)
     _adapter(run)

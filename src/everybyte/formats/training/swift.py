@@ -51,8 +51,7 @@ def read_command(command: Command, context: Context) -> list[JobDraft]:
 
 def _read(run: Run, method: str) -> list[JobDraft]:
     draft = run.draft
-    draft.infer("train.framework", "transformers", "ms-swift trains with transformers' trainer")
-    draft.infer("train.extra.framework", "ms-swift", "its names of settings")
+    draft.infer("train.framework", "ms-swift", "its names of settings")
     kind = _tuner(run, usual="lora")
     _optimizer(run)
     if kind:
@@ -62,6 +61,8 @@ def _read(run: Run, method: str) -> list[JobDraft]:
     read_arguments(run, Usual("ms-swift", recompute=True, recompute_since="3.0.0", reentrant=False))
     table(OWN, HF).read(run.bag, draft)
     _method(run, method)
+    if "train.extra.rlhf_type" in draft:
+        draft.infer("train.extra.trainer", "trl", "ms-swift tunes preferences with TRL's trainers")
     micro, since = defaults.value("ms-swift", "per_device_train_batch_size", run.context.version)
     draft.default("train.micro_batch", int(micro or 1), since)
     return finished(run)
@@ -69,8 +70,8 @@ def _read(run: Run, method: str) -> list[JobDraft]:
 
 def _read_megatron(run: Run, method: str) -> list[JobDraft]:
     draft = run.draft
-    draft.infer("train.framework", "megatron", "the program is megatron of ms-swift")
-    draft.infer("train.extra.framework", "ms-swift", "the program is megatron of ms-swift")
+    draft.infer("train.framework", "ms-swift", "the program is megatron of ms-swift")
+    draft.infer("train.extra.trainer", "megatron", "the program is megatron of ms-swift")
     kind = _tuner(run, usual="full")
     if kind:
         _adapter(run, kind)

@@ -151,7 +151,7 @@ def _rest(run: Run, *, old: bool) -> None:
     total, tokens = bag.take("training.global_batch_size"), bag.take("training.num_tokens_per_train_step")
     for given in (total, tokens):
         if given is not None and (whole(given.value) or 0) > 0:
-            draft.state(f"train.extra.{'global_batch_size' if given is total else 'num_tokens_per_train_step'}", whole(given.value), given.place)
+            draft.state(f"train.extra.training.{'global_batch_size' if given is total else 'num_tokens_per_train_step'}", whole(given.value), given.place)
     micro = bag.take("parallelism.pipeline_parallel_microbatch_size")
     local = draft.value("train.micro_batch")
     if micro is not None and (draft.value("train.mesh.pp") or 1) > 1 and isinstance(local, int) and (size := whole(micro.value)) and local % size == 0:
