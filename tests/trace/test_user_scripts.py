@@ -21,6 +21,7 @@ SMALL = {
 pytestmark = pytest.mark.usefixtures("compiler")
 
 
+@pytest.mark.cold
 def test_a_loop_over_a_data_loader_is_traced(tmp_path: Path) -> None:
     """Workers, shuffling, guards against NaN and counts of right answers are followed; the checkpoint of an earlier run is not overwritten."""
     checkpoint = tmp_path / "model.pt"
@@ -31,7 +32,6 @@ def test_a_loop_over_a_data_loader_is_traced(tmp_path: Path) -> None:
     assert checkpoint.read_bytes() == b"real weights"
 
 
-@pytest.mark.cold
 def test_a_trainer_over_a_packed_model_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A QLoRA script is traced without a file of its model, and has the size, weights, peak and static bytes of the estimate of its job."""
     monkeypatch.chdir(tmp_path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import io
 import multiprocessing
 import os
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from multiprocessing import reduction
+from multiprocessing import forkserver, reduction
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,10 @@ def warm_traces() -> Iterator[None]:
         yield
 
 
+ROOT = Path(__file__).parents[2]
+PRELOADED = "tests.trace.preloaded"
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tests.trace.preloaded"])
+FORKS.set_forkserver_preload([PRELOADED])
 
 
 class Passed:
@@ -86,6 +89,8 @@ class WarmProcess:
     def _start(self, asked: bytes, words: int) -> None:
         given = (str(self.result), Passed(self.ear), Passed(words), asked, os.getcwd(), dict(os.environ))
         self.process = FORKS.Process(target=trace_one, args=given)
+        with contextlib.chdir(ROOT):  # the process behind all forks finds its imports from where it starts
+            forkserver.ensure_running()
         self.process.start()
         os.close(self.ear)
 
@@ -98,6 +103,7 @@ class WarmProcess:
 
 def trace_one(result: str, ear: int, words: int, asked: bytes, folder: str, environment: dict[str, str]) -> None:
     """Runs one trace in a fork, as the worker's own process does."""
+    importlib.import_module(PRELOADED)  # done already, in the process that this is a fork of
     from everybyte.basics.tracing import TRACING
     from everybyte.trace import shim, worker
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import httpx
@@ -58,10 +59,16 @@ def running(**limits: Any) -> Iterator[str]:
         listening.close()
 
 
+@cache
+def client() -> httpx.Client:
+    """One client for all tests: each new one reads the certificates of all authorities. Every request has a connection of its own."""
+    return httpx.Client(limits=httpx.Limits(max_keepalive_connections=0))
+
+
 def post(base: str, task: str, body: Any, **more: Any) -> httpx.Response:
     """The response to a posted JSON object, or to bytes as they are."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return httpx.post(f"{base}/api/{task}", content=content, headers={"content-type": "application/json", **more.pop("headers", {})}, timeout=60, **more)
+    return client().post(f"{base}/api/{task}", content=content, headers={"content-type": "application/json", **more.pop("headers", {})}, timeout=60, **more)
 
 
 def error_of(response: httpx.Response) -> dict[str, Any]:

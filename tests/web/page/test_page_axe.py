@@ -12,7 +12,9 @@ import shared_jobs as jobs
 from visitor import Visitor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from _pytest.mark.structures import ParameterSet
 
 AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 RUN = """() => axe.run({ resultTypes: ['violations'] }).then(({ violations }) => violations.map(
@@ -69,7 +71,12 @@ def _serious(visitor: Visitor) -> list[tuple[str, str, list[str]]]:
     return [found for found in _found(visitor) if found[0] in ("serious", "critical")]
 
 
-@pytest.mark.parametrize("state", STATES)
+def _some(states: Iterable[str], *usual: str) -> list[ParameterSet]:
+    """States for one device; each is usual on one of them, and all are in the long run."""
+    return [pytest.param(state, marks=[] if state in usual else [pytest.mark.long]) for state in states]
+
+
+@pytest.mark.parametrize("state", _some(STATES, "start", "serve", "refused"))
 def test_nothing_serious_on_a_desktop(visitor: Visitor, state: str) -> None:
     """No finding of impact serious or critical, with pictures drawn, in light and in dark."""
     STATES[state](visitor)
@@ -81,7 +88,7 @@ def test_nothing_serious_on_a_desktop(visitor: Visitor, state: str) -> None:
         assert _serious(visitor) == [], scheme
 
 
-@pytest.mark.parametrize("state", ["start", "compare", "opened"])
+@pytest.mark.parametrize("state", _some(("start", "compare", "opened"), "compare", "opened"))
 def test_nothing_serious_on_a_phone(phone: Visitor, state: str) -> None:
     """The same on a phone."""
     STATES[state](phone)

@@ -38,8 +38,8 @@ DEVICES = {
     "desktop": {"viewport": {"width": 1400, "height": 1000}},
     "phone": {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "is_mobile": True, "has_touch": True},
 }
-USUAL = {("start", "desktop"), ("vllm", "phone"), ("405b", "desktop"), ("compare", "phone")}
-"""What a job trains or serves on, each on one device; all are in the long run."""
+USUAL = {("start", "desktop"), ("compare", "phone")}
+"""Each device, with one job and with two; all are in the long run. Other tests look at every state."""
 CASES = [pytest.param(*case, marks=[] if case in USUAL else [pytest.mark.long]) for case in product(STATES, DEVICES)]
 
 
