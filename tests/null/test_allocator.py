@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everybyte.allocator.caching import CachingAllocator, OutOfMemory
-from everybyte.allocator.replay import EMPTY_CACHE
-from everybyte.allocator.reserved import EXPANDABLE, Reserved, apart, peak_reserved
+from everybyte.allocator.endless import apart
+from everybyte.allocator.reserved import EXPANDABLE, Reserved, peak_reserved
+from everybyte.basics.allocations import EMPTY_CACHE
 from everybyte.basics.units import MiB
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from everybyte.allocator.blocks import Action
-from everybyte.allocator.caching import STREAM_BITS, CachingAllocator, OutOfMemory
+from everybyte.allocator.caching import CachingAllocator, OutOfMemory
 from everybyte.allocator.expandable import ExpandableSegments
-from everybyte.allocator.replay import EMPTY_CACHE, finished, replay, used_on
+from everybyte.allocator.replay import replay
 from everybyte.allocator.settings import AllocatorSettings, read_alloc_conf
+from everybyte.basics.allocations import EMPTY_CACHE, STREAM_BITS, finished, used_on
 from everybyte.basics.units import GiB, MiB
 
 OTHER = 1 << STREAM_BITS

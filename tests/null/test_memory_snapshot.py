@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from everybyte.allocator.replay import EMPTY_CACHE
+from everybyte.basics.allocations import EMPTY_CACHE
 from everybyte.basics.errors import BadInput
 from everybyte.measure.snapshot import Entry, events_of, read_snapshot
 

@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_allocator import Full, PlainExpandable, PlainNative
 
-from everybyte.allocator.caching import STREAM_BITS, OutOfMemory
+from everybyte.allocator.caching import OutOfMemory
 from everybyte.allocator.heap import Heap
 from everybyte.allocator.quick import large_peak
-from everybyte.allocator.replay import EMPTY_CACHE, Event, finished, replay, serve, simulator, used_on
-from everybyte.allocator.reserved import EXPANDABLE, peak_living, peak_reserved
+from everybyte.allocator.replay import replay, serve, simulator
+from everybyte.allocator.reserved import EXPANDABLE, peak_reserved
 from everybyte.allocator.settings import AllocatorSettings
+from everybyte.basics.allocations import EMPTY_CACHE, STREAM_BITS, Event, finished, peak_living, used_on
 from everybyte.basics.units import MiB
 
 SETTINGS = (

@@ -11,7 +11,7 @@ from test_allocator_scripts import script
 
 from everybyte import read_job
 from everybyte.allocator.endless import endless_peak, limited_peak
-from everybyte.allocator.replay import EMPTY_CACHE, Event
+from everybyte.basics.allocations import EMPTY_CACHE, Event
 from everybyte.basics.errors import Unsupported
 from everybyte.basics.units import MiB, TiB
 from everybyte.estimator import accounted

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from everybyte.allocator.blocks import Action
 from everybyte.allocator.heap import ADDRESS_BITS, ADDRESS_MASK, Heap, Held, Pool
 from everybyte.allocator.settings import AllocatorSettings
+from everybyte.basics.allocations import STREAM_BITS
 from everybyte.basics.units import MiB, round_up
 
 MIN_BLOCK = 512
@@ -21,8 +22,6 @@ SMALL_SEGMENT = 2 * MiB
 OWN_SEGMENT = 10 * MiB
 SEGMENT_ROUNDING = 2 * MiB
 ENDLESS = 1 << ADDRESS_BITS
-STREAM_BITS = 40
-"""The stream of a request is its key >> 40."""
 DEFAULT = AllocatorSettings()
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from everybyte.allocator.caching import DEFAULT, MIN_BLOCK, SMALL_REQUEST, SMALL_SEGMENT, STREAM_BITS, OutOfMemory
+from everybyte.allocator.caching import DEFAULT, MIN_BLOCK, SMALL_REQUEST, SMALL_SEGMENT, OutOfMemory
 from everybyte.allocator.quick import ENDLESS_LIVING, large_peak
-from everybyte.allocator.replay import Event, replay
+from everybyte.allocator.replay import replay
+from everybyte.basics.allocations import STREAM_BITS, Event, peak_living
 from everybyte.basics.units import round_up
 
 
@@ -35,20 +36,6 @@ def limited_peak(events: list[Event], limit: int) -> tuple[int, int] | None:
     except OutOfMemory:
         return None
     return served.peak_reserved, served.retries
-
-
-def peak_living(events: Iterable[Event]) -> int:
-    """The largest sum of what lives at once, on all streams."""
-    alive: dict[int, int] = {}
-    total = peak = 0
-    for key, nbytes in events:
-        if nbytes:
-            alive[key] = nbytes
-            total += nbytes
-            peak = max(peak, total)
-        else:
-            total -= alive.pop(key, 0)
-    return peak
 
 
 def _by_stream(events: list[Event]) -> list[list[Event]]:

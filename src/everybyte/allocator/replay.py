@@ -1,7 +1,6 @@
 """Replays a row of events through PyTorch's caching allocator.
 
-An event is (key, bytes): the allocation of a request, on the stream key >> STREAM_BITS, or, with 0 bytes, its end. The other events are made by
-`used_on`, `finished` and EMPTY_CACHE.
+What an event is stands in `basics.allocations`.
 """
 
 from __future__ import annotations
@@ -12,20 +11,7 @@ from everybyte.allocator.blocks import Action
 from everybyte.allocator.caching import DEFAULT, CachingAllocator
 from everybyte.allocator.expandable import ExpandableSegments
 from everybyte.allocator.settings import AllocatorSettings
-
-Event = tuple[int, int]
-EMPTY_CACHE: Event = (0, 0)
-"""torch.cuda.empty_cache()."""
-
-
-def used_on(key: int, stream: int) -> Event:
-    """Work on another stream uses a request: Tensor.record_stream(stream)."""
-    return key, -1 - stream
-
-
-def finished(stream: int) -> Event:
-    """A stream has done what it was given: what it used, if it is freed by now, can be had again."""
-    return -1 - stream, 0
+from everybyte.basics.allocations import Event
 
 
 def simulator(settings: AllocatorSettings = DEFAULT, capacity: int = 0, *, total: int = 0, log: list[Action] | None = None) -> CachingAllocator:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from everybyte.allocator.caching import DEFAULT, ENDLESS, OutOfMemory
-from everybyte.allocator.endless import peak_living
-from everybyte.allocator.replay import EMPTY_CACHE, Event, replay
+from everybyte.allocator.replay import replay
 from everybyte.allocator.settings import AllocatorSettings
+from everybyte.basics.allocations import EMPTY_CACHE, Event, peak_living, settled
 
 try:
     from everybyte.allocator import _compiled as fastest
@@ -44,7 +44,7 @@ def peak_reserved(script: Iterable[Event], settings: AllocatorSettings = DEFAULT
         return Reserved(needed, blocks=blocks)
     # near the limit every MiB counts, and all pools are given back together: all events are replayed
     if settings == DEFAULT:
-        found = fastest.limited_peak(events, limit)
+        found = fastest.limited_peak(_plain(events), limit)
         return Reserved(needed) if found is None else Reserved(*found)
     try:
         served = replay(events, settings, capacity, total=total)
@@ -59,5 +59,10 @@ def _endless(events: list[Event], settings: AllocatorSettings) -> tuple[int, int
         served = replay(events, settings)
         blocks = served.peak_allocated if settings.roundup_divisions or settings.max_split_bytes else 0
         return served.peak_reserved, blocks, peak_living(events)
-    needed, living = fastest.endless_peak(events, settings.expandable_segments)
+    needed, living = fastest.endless_peak(_plain(events), settings.expandable_segments)
     return needed, 0, living
+
+
+def _plain(events: list[Event]) -> list[Event]:
+    """The events without uses by other streams."""
+    return list(settled(events)) if any(nbytes < 0 for _, nbytes in events) else events

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 
 from everybyte.allocator.blocks import Block, Segment, State
-from everybyte.allocator.caching import STREAM_BITS
-from everybyte.allocator.replay import EMPTY_CACHE, Event
+from everybyte.basics.allocations import EMPTY_CACHE, STREAM_BITS, Event
 from everybyte.basics.errors import BadInput
 
 GIVEN_BACK = ("segment_free", "segment_unmap")

@@ -13,6 +13,7 @@ from everybyte.job import Job
 from everybyte.job.words import Sharding
 from everybyte.layers.network import Network
 from everybyte.layers.recording.setup import Setup
+from everybyte.layers.recording.tape import Parameter
 from everybyte.ledger.build import Line
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.from_job.parallel_plan import ParallelPlan
@@ -40,6 +41,10 @@ class FabricShards(Fsdp1, frozen=True):
     def states(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
         """States of what is stepped."""
         return super().states(network, self._stepped(recipe))
+
+    def stepped_tensors(self, network: Network, setup: Setup) -> tuple[Parameter, ...]:
+        """Those of what is stepped."""
+        return super().stepped_tensors(network, replace(setup, trainable=self.stepped))
 
     def trained(self, network: Network, setup: Setup, gradient: DType | None, stepped: DType | None) -> Trained:
         """The tensors that are stepped."""

@@ -4,34 +4,66 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from everybyte.rules.step.allocation_program import Event, Program
+from everybyte.basics.allocations import STREAM_BITS, Event, used_on
+from everybyte.ledger.build import Line
+from everybyte.rules.step.allocation_program import Program
 from everybyte.rules.step.training import Training
+
+POOL = 1
+"""The private pool of CUDA graphs stands as a stream of its own, whose memory nobody else is given."""
+NEVER = (1 << STREAM_BITS) - 1
+"""A stream that is never done."""
 
 
 class MegatronProgram(Program):
     """As on one GPU, but that all which lives from step to step is there before the first micro-batch, and nothing of it is made by backward."""
 
-    def __init__(self, training: Training, pool_bytes: int) -> None:
+    def __init__(self, training: Training, pool_bytes: int, rests: tuple[Line, ...]) -> None:
         super().__init__(training)
         self.pool_bytes = pool_bytes
+        self.rests = rests
+        """What the optimizer's step leaves until the next one begins."""
+        self.resting: list[int] = []
+        self.in_flight: list[Event] = []
+        """What is kept of the micro-batches beside the one that runs. The program does not follow them: they come and go together."""
 
     def load(self) -> Iterator[Event]:
-        """Weights, main gradients, states, workspaces and buffers, then the kept tensors of the micro-batches in flight."""
+        """Weights and main gradients, what is captured in graphs, then states, and the kept tensors of the micro-batches in flight."""
         self.waiting_handles = -1
-        training = self.training
+        network, recipe, layout = self.training.network, self.training.recipe, self.training.layout
+        moments = [line for line in layout.states(network, recipe) if line.id.startswith("optimizer")]
+        yield from self._lines([line for line in (*self.training.static(), *self.training.accumulated()) if line not in moments])
         if self.pool_bytes:
-            yield self._make(self.pool_bytes)
-        for line in (*training.static(), *training.gradients()):
-            if line.bytes:
-                yield self._make(line.bytes)
+            key, size = self._make(self.pool_bytes)
+            pool = (POOL << STREAM_BITS) + key
+            yield pool, size
+            yield used_on(pool, NEVER)
+            yield pool, 0
+        yield from self._lines(moments)
         for segment, micro_batches in zip(self.timeline.row, self.timeline.waiting, strict=True):
             point = self.timeline.points[segment.tower]
             for _ in range(micro_batches * segment.copies):
-                yield from (self._make(size) for size in (s.size.at(point) for s in segment.tally.kept) if size)
+                self.in_flight += [self._make(size) for size in (s.size.at(point) for s in segment.tally.kept) if size]
+
+    def _lines(self, lines: list[Line]) -> Iterator[Event]:
+        yield from (self._make(line.bytes) for line in lines if line.bytes)
+
+    def forward_backward(self) -> Iterator[Event]:
+        """A micro-batch beside those in flight, when what rested from the step before is gone."""
+        yield from ((key, 0) for key in self.resting)
+        yield from self.in_flight
+        yield from super().forward_backward()
+        yield from ((key, 0) for key, _ in self.in_flight)
 
     def states(self) -> Iterator[Event]:
         """They are loaded."""
         return iter(())
+
+    def step_temporaries(self) -> Iterator[Event]:
+        """What the optimizer steps in place of the main gradients, and what a pipeline leaves, until the next step begins."""
+        made = [self._make(line.bytes) for line in self.rests if line.bytes]
+        self.resting = [key for key, _ in made]
+        yield from made
 
     def make_gradients(self) -> Iterator[Event]:
         """The main gradients are buffers, loaded too."""

@@ -67,6 +67,11 @@ class StageTraining(Training, frozen=True):
             found[phase] = [*found[phase], *self.later]
         return found if self.captured is None else {"init": self._capturing(), **found}
 
+    def _rests(self) -> tuple[Line, ...]:
+        """What there is beside the main gradients from the optimizer's step to the next."""
+        running = {line.id for line in self.accumulated()}
+        return (*(line for line in self.gradients() if line.id not in running), *self.later)
+
     def _capture(self) -> tuple[StepTimeline, Peak]:
         assert self.captured is not None
         timeline = timeline_of(self.captured, self.recipe, MegatronLayout(), self.waiting)
@@ -105,7 +110,7 @@ class StageTraining(Training, frozen=True):
         from everybyte.engines.megatron.program import MegatronProgram  # needed by those alone who ask for reserved bytes
         from everybyte.rules.step.allocation_program import script
 
-        return script(MegatronProgram(self, self.pool_bytes))
+        return script(MegatronProgram(self, self.pool_bytes, self._rests()))
 
 
 @lru_cache(maxsize=16384)

@@ -61,6 +61,8 @@ class Tally(Record, frozen=True):
     """The gradient of the output that backward is given."""
     outgoing: Storage | None
     """The gradient of the input that backward leaves behind."""
+    passed: tuple[Storage, ...]
+    """Gradients of what other parts of the network made (encoder states): they wait for the backward of those parts."""
     forward_gemm: int
     """Position in `forward_events` of the first matrix product; cuBLAS asks for its workspace there. -1: there is none."""
     backward_gemm: int
@@ -149,8 +151,8 @@ def early_stop(tape: Tape) -> int:
 
 def run_backward(
     tape: Tape, output: Value, gradient: Storage | None, living: _Living, held: set[Storage], keep_gradients: bool, *, unpacks: bool = False
-) -> Storage | None:
-    """Backward: marks each step. `held` storages stay alive; returns the gradient of the value that nothing on the tape made. `unpacks`: what a step
+) -> dict[Value, Storage]:
+    """Backward: marks each step. `held` storages stay alive; returns the gradients of the values that nothing on the tape made. `unpacks`: what a step
     keeps was recomputed for it alone (torch/utils/checkpoint.py: a holder lets go of what it gives), and goes before its results are summed or cast."""
     keepers = _keepers(tape)
     owners: dict[Storage, int] = {}
@@ -177,9 +179,8 @@ def run_backward(
                 living.drop((storage,))
         living.drop(s for s in incoming if s not in still)
         _add_up(new, arrived, living, held, weights)
-    left = next(iter(arrived.values()), None)
-    living.drop(s for s in held if s is not left and not s.lingers)
-    return left
+    living.drop(s for s in held if s not in arrived.values() and not s.lingers)
+    return arrived
 
 
 class _WeightGradients:
@@ -349,20 +350,20 @@ def tally(tape: Tape, start: Value, output: Value, recompute: Recompute = "none"
     run_forward(tape, (start.storage, *tape.shared), first, kept, output.storage)
     cached = tuple(s for s in first.alive if s.cached and s not in kept)
     left = tuple(s for s in first.alive if s in kept)
-    first.drop(s for s in first.alive.copy() if s.cached and s not in kept)
     second = _Living()
     gradients: tuple[Storage, ...] = ()
     incoming = outgoing = None
+    passed: tuple[Storage, ...] = ()
     if trains:
         if not is_last and output.grad:
             incoming = Storage(output.storage.size, tape.path, "gradient of output", output.dims, output.dtype, role="autograd_detail")
-        outgoing = _replay_backward(tape, start, output, recompute, second, left, saved | pinned, keep_gradients, incoming)
+        outgoing, passed = _replay_backward(tape, start, output, recompute, second, left, saved | pinned, keep_gradients, incoming)
         gradients = _weight_gradients(tape)
     lingering = tuple(s for s in left if s.lingers)
     return Tally(
         left, cached, tuple(first.instants), tuple(second.instants), Size.total(s.size for s in gradients), Size.total(s.size for s in left),
         Size.total(s.size for s in cached), lingering, Size.total(s.size for s in lingering), output.storage.size,
-        tuple(first.events), tuple(second.events), start.storage, output.storage, incoming, outgoing,
+        tuple(first.events), tuple(second.events), start.storage, output.storage, incoming, outgoing, passed,
         first.gemm, second.gemm, gradients, letters(tape),
     )  # fmt: skip
 
@@ -401,8 +402,9 @@ def _replay_backward(
     saved: set[Storage],
     keep_gradients: bool,
     incoming: Storage | None,
-) -> Storage | None:
-    """Backward of a layer, with its forward run again before it if it is recomputed. Returns the gradient of its input."""
+) -> tuple[Storage | None, tuple[Storage, ...]]:
+    """Backward of a layer, with its forward run again before it if it is recomputed. Returns the gradient of its input, and those of what other parts
+    of the network made."""
     held = set(tape.pinned)
     living.add(left)
     if incoming is not None:
@@ -419,6 +421,6 @@ def _replay_backward(
             # CheckpointFunction.backward holds outputs and their gradients while the inner backward runs
             held.add(output.storage)
             held |= {incoming} if incoming is not None else set()
-    left_over = run_backward(tape, output, incoming, living, held, keep_gradients, unpacks=recompute in ("non-reentrant", "selective"))
+    arrived = run_backward(tape, output, incoming, living, held, keep_gradients, unpacks=recompute in ("non-reentrant", "selective"))
     living.drop(tape.shared)
-    return left_over
+    return arrived.pop(start.source, None), tuple(arrived.values())

@@ -13,7 +13,7 @@ from everybyte.layers.recording.setup import Setup
 from everybyte.layers.recording.size import Dim
 from everybyte.layers.recording.tape import Parameter
 from everybyte.ledger.build import Line, plain
-from everybyte.rules.sharding.fsdp_units import NOTHING, ROOT, UnitSize, unit_sizes
+from everybyte.rules.sharding.fsdp_units import NOTHING, ROOT, UnitSize, padded, unit_sizes
 from everybyte.rules.sharding.fully_sharded import Around, Sharded, row_of_bytes
 from everybyte.rules.step.layout import WHOLE, ShardEvent
 from everybyte.rules.step.persistent_state import Group, parameter_tensors
@@ -189,6 +189,10 @@ class Fsdp2(Sharded, frozen=True):
         letter = f"{rows.letter}/D" if share * ways == rows.size else f"{rows.letter}_D"
         return replace(self.own(p, setup), dims=(*p.dims[:axis], Dim(letter, share), *p.dims[axis + 1 :]))
 
+    def summed(self, recipe: Recipe) -> DType:
+        """As the setting says, else the type in which they are made."""
+        return self.reduce or super().summed(recipe)
+
     def sizes(self, network: Network, setup: Setup) -> dict[str, UnitSize]:
         """The units, whole, each tensor padded to a multiple of the ranks."""
         return unit_sizes(network, setup, self.units, self.packed_tensors, self.ignores_adapters, self.degree)
@@ -232,10 +236,10 @@ class Fsdp2(Sharded, frozen=True):
         earlier = (row.root if before is None else row.units[before]).gathered
         ahead = NOTHING if before is None or timeline.stays[before] else row.units[before]
         fetched = self._buffer(ahead.gathered)
-        shared = 0 if behind is None else self._reduce_input(timeline, row.units[behind])
-        reduce = Around(root, next=fetched, reduce=self._reduce_input(timeline, row.units[index]))
+        shared = 0 if behind is None else self._reduce_input(timeline, behind)
+        reduce = Around(root, next=fetched, reduce=self._reduce_input(timeline, index))
         if index == 0 and self.units.of(timeline.row[0].part) == ROOT:
-            reduce = Around(reduce=self._reduce_input(timeline, row.root))
+            reduce = Around(reduce=0 if self.unsharded else self.summed(timeline.recipe).nbytes(row.root.trained))
         return {
             "gather": Around(root, unit, self._buffer(unit or earlier), self._buffer(earlier) if unit else 0),
             "forward": Around(root, unit, self._buffer(unit or earlier)),
@@ -248,7 +252,10 @@ class Fsdp2(Sharded, frozen=True):
         """Bytes of the buffer of an all-gather; one rank copies its shard at once."""
         return nbytes if self.degree > 1 else 0
 
-    def _reduce_input(self, timeline: StepTimeline, unit: UnitSize) -> int:
+    def made(self, timeline: StepTimeline, index: int) -> int:
+        """Padded numbers of the unit of a segment that have a gradient: of adapters that no token uses there is none."""
+        return min(self.unit(timeline, index).trained, sum(padded(s.dims, self.degree) for s in timeline.row[index].tally.gradients))
+
+    def _reduce_input(self, timeline: StepTimeline, index: int) -> int:
         """All gradients of a unit in the type of the sum. Under no_sync it takes the place of gradients that were there before."""
-        kind = self.reduce or timeline.recipe.gradient or timeline.recipe.setup.weights
-        return 0 if self.unsharded else kind.nbytes(unit.trained)
+        return 0 if self.unsharded else self.summed(timeline.recipe).nbytes(self.made(timeline, index))

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from everybyte.basics.allocations import STREAM_BITS, Event, finished, used_on
 from everybyte.basics.units import ceil_div
-from everybyte.rules.sharding.fsdp2_program import STREAM_BITS
 from everybyte.rules.sharding.fsdp_units import ROOT
-from everybyte.rules.step.allocation_program import Event, Program
+from everybyte.rules.step.allocation_program import Program
 from everybyte.rules.step.layout import ShardEvent
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class Fsdp1Program(Program):
         self.waiting: list[int] = []
         self.held: set[int] = set()
         self.root_gradients: list[int] = []
+        self.accumulated: dict[tuple[int, int], list[int]] = {}
+        """Whole gradients of earlier micro-batches, under no_sync."""
 
     def _on(self, stream: int, nbytes: int) -> Event:
         key, size = self._make(nbytes)
@@ -53,15 +55,19 @@ class Fsdp1Program(Program):
         cast = self._on(CAST, self.layout.cast(self.timeline, unit) or 1)
         yield cast
         if len(self.waiting) >= IN_FLIGHT:
-            yield self.waiting.pop(0), 0
+            yield finished(self.waiting.pop(0))
         event = self._on(GATHER, unit.gathered)
         self.whole[place] = event[0]
         yield event
         yield cast[0], 0
 
-    def _reshard(self, place: tuple[int, int]) -> None:
+    def _reshard(self, place: tuple[int, int]) -> Iterator[Event]:
+        """The unit is freed; its memory waits for the work that the compute stream has been given by now, which stands here as a stream of its own."""
         if place in self.whole:
-            self.waiting.append(self.whole.pop(place))
+            key = self.whole.pop(place)
+            yield used_on(key, key)
+            yield key, 0
+            self.waiting.append(key)
 
     def _before(self, at: int) -> tuple[int, int] | None:
         """The unit that backward needs after the one at `at`."""
@@ -79,7 +85,7 @@ class Fsdp1Program(Program):
         if self.at == 0:
             yield from self._gather((-1, 0))
         elif not self.layout.gathers_once:
-            self._reshard(self.order[self.at - 1])
+            yield from self._reshard(self.order[self.at - 1])
         yield from self._gather(self.order[self.at])
 
     def _pre_backward(self) -> Iterator[Event]:
@@ -87,7 +93,7 @@ class Fsdp1Program(Program):
         yield from self._gather(place)
         if self.layout.reruns:
             # the recomputed forward frees the unit, and backward gathers it once more
-            self._reshard(place)
+            yield from self._reshard(place)
             yield from self._gather(place)
         ahead = self._before(self.at)
         if self.layout.prefetches and ahead is not None:
@@ -104,23 +110,24 @@ class Fsdp1Program(Program):
     def _share(self, place: tuple[int, int], made: list[int], trained: int) -> Iterator[Event]:
         """Gradients are joined, the unit is freed, this rank's share is made and cast to the type of the shard."""
         recipe, layout = self.training.recipe, self.layout
-        kind, stored = recipe.setup.weights, layout.stored or recipe.setup.weights
+        kind, stored = layout.summed(recipe), layout.shard(recipe)
         if not trained or not made:
             self.gradients += made
-            self._reshard(place)
+            yield from self._reshard(place)
             return
         flat = self._make(kind.nbytes(trained))
         yield flat
         yield from ((key, 0) for key in made)
-        self._reshard(place)
-        if layout.unsharded:
+        yield from self._reshard(place)
+        if not self.syncs:
             # added to what is there
             yield flat[0], 0
             return
         share = self._on(REDUCE, kind.nbytes(ceil_div(trained, layout.degree)))
         yield share
         yield flat[0], 0
-        if recipe.gradients_live == "always" or layout.on_host:
+        yield from ((key, 0) for key in self.accumulated.pop(place, ()))
+        if (recipe.gradients_live == "always" and not layout.unsharded) or layout.on_host:
             yield share[0], 0
         elif stored != kind:
             own = self._on(REDUCE, stored.nbytes(ceil_div(trained, layout.degree)))
@@ -130,17 +137,31 @@ class Fsdp1Program(Program):
         else:
             self.gradients.append(share[0])
 
+    def make_gradients(self) -> Iterator[Event]:
+        """What earlier micro-batches left: this rank's shares, or under no_sync the whole gradients of each unit."""
+        if not self.layout.unsharded:
+            yield from super().make_gradients()
+            return
+        kind = self.layout.summed(self.training.recipe)
+        yield from self.free_gradients()
+        for place in ((-1, 0), *self.order):
+            unit = self.layout.root(self.timeline) if place[0] < 0 else self.layout.unit(self.timeline, place[0])
+            if unit.trained:
+                event = self._make(kind.nbytes(unit.trained))
+                self.accumulated[place] = [event[0]]
+                yield event
+
     def _holds(self, start: int, outgoing: int) -> None:
         if self.layout.holds_inputs and self.layout.units.of(self.timeline.row[self.order[self.at][0]].part) != ROOT:
             self.held |= {key for key in (start, outgoing) if key}
 
-    def _switch(self, lines: dict[str, int]) -> Iterator[Event]:
+    def _end_backward(self) -> Iterator[Event]:
         """Backward ends: the root's gradients are shared, what hooks held goes, and nothing waits any more."""
         yield from self._share((-1, 0), self.root_gradients, self.layout.root(self.timeline).trained)
         self.root_gradients = []
         for place in list(self.whole):
-            self._reshard(place)
-        yield from ((key, 0) for key in self.waiting)
+            yield from self._reshard(place)
+        yield from (finished(key) for key in self.waiting)
         self.waiting, self.at = [], -1
 
     def forward_backward(self) -> Iterator[Event]:
@@ -148,10 +169,17 @@ class Fsdp1Program(Program):
         if self.training.recipe.gradients_live == "backward":
             yield from self.free_gradients()
         kept: dict[int, None] = {}
+        again: dict[int, int] = {}
         for key, size in super().forward_backward():
             if key in self.held and not size:
                 kept[key] = None
-            elif key not in kept:
+                if key in again:
+                    yield again.pop(key), 0
+            elif size > 0 and key in kept:
+                # made again by recomputation, while the first one is held
+                again[key], _ = self._make(size)
+                yield again[key], size
+            else:
                 yield key, size
         yield from ((key, 0) for key in kept)
         self.held = set()

@@ -11,17 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from everybyte.basics.units import ceil_div, round_up
+from everybyte.basics.allocations import STREAM_BITS, Event
+from everybyte.basics.units import ceil_div
 from everybyte.layers.recording.size import elements
 from everybyte.models.count import declared
 from everybyte.rules.sharding.fsdp import Fsdp2
-from everybyte.rules.sharding.fsdp_units import ROOT, padded_numel
-from everybyte.rules.step.allocation_program import Event, Program
+from everybyte.rules.sharding.fsdp_units import ROOT, gathered_bytes, padded_numel
+from everybyte.rules.step.allocation_program import Program
 from everybyte.rules.step.layout import ShardEvent
 from everybyte.rules.step.training import Training
 
-STREAM_BITS = 40
-"""A key is (stream << 40) + number; stream 0 is the default one."""
 GATHER, REDUCE = 1, 2
 
 
@@ -49,7 +48,7 @@ class Fsdp2Program(Program):
         self.layout = layout
         recipe = training.recipe
         self.casts = layout.on_host or (layout.stored is not None and layout.stored != recipe.setup.weights)
-        self.reduce = layout.reduce or recipe.gradient or recipe.setup.weights
+        self.reduce = layout.summed(recipe)
         self.pieces = self._pieces()
         self.order = [self._unit(part.index, copy) for part in self.parts for copy in range(part.copies)]
         self.whole: dict[str, list[int]] = {}
@@ -72,7 +71,7 @@ class Fsdp2Program(Program):
             times = p.count * (row.copies if name == ROOT else 1)
             ways = self.layout.ways(p)
             numel = padded_numel(p, ways) if ways <= p.dims[0].size else elements(p.dims)[0]
-            size, trained = p.dtype.nbytes(numel), numel * times * p.trainable
+            size, trained = gathered_bytes(p, setup, self.layout.packed_tensors, numel), numel * times * p.trainable
             before = found.get(name, NOTHING)
             found[name] = Piece(
                 before.whole + (size,) * times, before.share + ceil_div(size, ways) * times, before.trained + trained, before.own + ceil_div(trained, ways)
@@ -155,13 +154,13 @@ class Fsdp2Program(Program):
         yield from self._enter(self.order[self.at])
 
     def _enter(self, unit: str) -> Iterator[Event]:
-        """Forward: the next unit is gathered while the buffer of the last one is still there, which goes before it is copied out."""
+        """Forward: the buffer of the last unit goes when the next one is copied out (wait_for_unshard holds it in a variable)."""
         if unit in self.whole:
             return
         earlier = list(self.buffers)
         yield from self._gather(unit)
-        yield from self._free_buffers(earlier)
         yield from self._copy_out(unit)
+        yield from self._free_buffers(earlier)
 
     def _pre_backward(self) -> Iterator[Event]:
         if self.at == len(self.order) - 1:
@@ -190,6 +189,10 @@ class Fsdp2Program(Program):
     def _share(self, unit: str, made: list[int]) -> Iterator[Event]:
         """A unit's backward is done: its weights go, then the input of the last reduce-scatter; its gradients are copied into a new one."""
         yield from self._reshard(unit)
+        if not self.syncs and self.layout.whole(self._part(unit)):
+            # added to what is there
+            yield from ((key, 0) for key in made)
+            return
         if self.reduced:
             yield self.reduced, 0
             self.reduced = 0
@@ -207,7 +210,7 @@ class Fsdp2Program(Program):
         if self.layout.on_host:
             yield share[0], 0
             return
-        stored = self.layout.stored or self.training.recipe.setup.weights
+        stored = self.layout.shard(self.training.recipe)
         if self.training.recipe.gradients_live == "always" and not self.layout.whole(self._part(unit)):
             # added to what an earlier micro-batch left
             yield share[0], 0
@@ -222,13 +225,11 @@ class Fsdp2Program(Program):
     def _trained_numel(self, unit: str) -> int:
         """Padded numbers of a unit that have a gradient: of adapters that no token used there is none."""
         name, _, place = unit.partition("/")
-        numel = self._piece(unit).trained
         if name == ROOT or not place:
-            return numel
-        made = self.timeline.row[int(place.partition("/")[0])].tally.weight_gradients.at(self.timeline.point)
-        return min(numel, round_up(made // self.training.recipe.setup.weights.block_bytes, self.layout.degree))
+            return self._piece(unit).trained
+        return self.layout.made(self.timeline, int(place.partition("/")[0]))
 
-    def _switch(self, lines: dict[str, int]) -> Iterator[Event]:
+    def _end_backward(self) -> Iterator[Event]:
         """Backward ends: the root's gradients are shared, and the last buffers go."""
         yield from self._free_buffers(list(self.buffers))
         yield from self._share(ROOT, self.root_gradients)
@@ -241,7 +242,10 @@ class Fsdp2Program(Program):
 
     def make_gradients(self) -> Iterator[Event]:
         """What earlier micro-batches left: the rank's share, or under no_sync the whole gradients in the type of the sum."""
-        stored = self.layout.stored or self.training.recipe.setup.weights
+        stored = self.layout.shard(self.training.recipe)
+        if self.gradients and not self.layout.unsharded:
+            return
+        yield from self.free_gradients()
         for unit in dict.fromkeys((ROOT, *self.order)):
             piece = self._piece(unit)
             if not piece.trained:

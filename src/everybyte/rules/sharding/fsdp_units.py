@@ -10,7 +10,7 @@ from everybyte.basics.record import Record
 from everybyte.basics.units import round_up
 from everybyte.layers.network import Network
 from everybyte.layers.recording.setup import Setup
-from everybyte.layers.recording.size import elements
+from everybyte.layers.recording.size import Dims, elements
 from everybyte.layers.recording.tape import Parameter
 from everybyte.models.count import declared
 from everybyte.rules.accounting.canonical import apart
@@ -78,10 +78,15 @@ def gathered_bytes(parameter: Parameter, setup: Setup, packed_tensors: int, nume
 
 def padded_numel(parameter: Parameter, rows: int) -> int:
     """Numbers of a parameter with its first dimension padded to a multiple of `rows`."""
-    numel = elements(parameter.dims)[0]
-    if not parameter.dims or parameter.dims[0].size % rows == 0:
+    return padded(parameter.dims, rows)
+
+
+def padded(dims: Dims, rows: int) -> int:
+    """The same of a tensor of these fixed dimensions."""
+    numel = elements(dims)[0]
+    if not dims or dims[0].size % rows == 0:
         return numel
-    first = parameter.dims[0].size
+    first = dims[0].size
     return round_up(first, rows) * (numel // first)
 
 

@@ -71,6 +71,21 @@ class Sharded(Layout, frozen=True):
     reduced: ClassVar[str] = ""
     """What gradients are joined in."""
 
+    @property
+    def unshared(self) -> bool:
+        """As the setting says."""
+        return self.unsharded
+
+    def summed(self, recipe: Recipe) -> DType:
+        """Type in which gradients are summed: that in which they are made."""
+        adapter = recipe.setup.adapter
+        return recipe.gradient or (recipe.setup.weights if adapter is None else adapter.dtype)
+
+    def shard(self, recipe: Recipe) -> DType:
+        """Type of the gradients of shards."""
+        adapter = recipe.setup.adapter
+        return self.stored or (recipe.setup.weights if adapter is None else adapter.dtype)
+
     def shards(self, parameter: Parameter) -> bool:
         """Whether the ranks share a parameter."""
         return not (parameter.buffer or (parameter.adapter and self.ignores_adapters))
@@ -138,7 +153,7 @@ class Sharded(Layout, frozen=True):
         unit = self.unit(timeline, index)
         if self.unsharded or not unit.trained or (self.ignores_adapters and timeline.recipe.setup.adapter is not None):
             return whole
-        return (self.stored or timeline.recipe.setup.weights).nbytes(ceil_div(unit.trained, self.degree))
+        return self.shard(timeline.recipe).nbytes(ceil_div(unit.trained, self.degree))
 
     def lives(self, recipe: Recipe) -> GradientsLive:
         """Gradients of a unit live together until its backward is done."""

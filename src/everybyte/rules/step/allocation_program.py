@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from everybyte.basics.allocations import EMPTY_CACHE, Event
 from everybyte.basics.record import Record
-from everybyte.basics.units import MiB
+from everybyte.basics.units import MiB, round_up
 from everybyte.layers.recording.replay import Event as Change
 from everybyte.layers.recording.size import Point
 from everybyte.layers.recording.tape import Parameter, Storage
+from everybyte.ledger.build import Line
 from everybyte.rules.accounting.overhead import cublas_workspace
 from everybyte.rules.step.layout import ShardEvent
 from everybyte.rules.step.persistent_state import shape, tensor_bytes
@@ -20,12 +22,10 @@ from everybyte.rules.step.segments import Segment
 if TYPE_CHECKING:
     from everybyte.rules.step.training import Training
 
-Event = tuple[int, int]
-"""(key, bytes): bytes above zero allocate under the key, zero frees it."""
+BLOCK = 512
+"""Blocks of the caching allocator are multiples of this: what lives from step to step is counted so (rules.static)."""
 PASSING = "gathered/"
 """Ids of what is made anew for every layer, though it has the same size in the next."""
-EMPTY_CACHE: Event = (0, 0)
-"""torch.cuda.empty_cache(): no tensor has the key 0."""
 
 
 class Program:
@@ -38,10 +38,14 @@ class Program:
         self.next_key = 0
         self.gradients: list[int] = []
         self.unaccumulated: list[int] = []
+        self.passed: dict[str, int] = {}
+        """Gradients of what another part of the network made: those of later layers are added to the first."""
         self.outlived: list[int] = []
         """What the graph of the last micro-batch still holds."""
         self.beside: dict[str, tuple[int, int]] = {}
         """What the layout has beside the layer that runs: id -> (key, bytes)."""
+        self.syncs = True
+        """Whether the ranks share gradients in this micro-batch's backward; not under no_sync."""
         self.waiting_handles = training.recipe.handles
         """cuBLAS handles without a workspace yet: forward's thread asks at its first product, autograd's at its own."""
         self.parts = _parts(self.timeline.row, self.timeline.points)
@@ -55,13 +59,18 @@ class Program:
         setup = self.training.recipe.setup
         for parameter in self.tensors:
             yield self._make(tensor_bytes(parameter, setup))
-        for line in self.training.static():
-            if line.category in ("input", "unknown", "temporary", "comm_buffer"):
-                yield self._make(line.bytes)
+        for line in self._from_the_start():
+            yield self._make(line.bytes)
         for segment, micro_batches in zip(self.timeline.row, self.timeline.waiting, strict=True):
             point = self.timeline.points[segment.tower]
             for _ in range(micro_batches * segment.copies):
                 yield from (self._make(s.size.at(point)) for s in segment.tally.kept)
+
+    def _from_the_start(self) -> list[Line]:
+        """What lives all the time beside weights, states and workspaces."""
+        training = self.training
+        lines = (*training.layout.buffers(training.network, training.recipe), *training.inputs(), *training.extra)
+        return [line for line in lines if line.bytes]
 
     def _workspace(self, handles_left: int) -> Iterator[Event]:
         """The workspace of a cuBLAS handle that multiplies for the first time. It stays, in the middle of whatever is cached then."""
@@ -73,9 +82,9 @@ class Program:
         """Optimizer states and master copies, tensor by tensor, made in the first step."""
         recipe = self.training.recipe
         for p in self._trained():
-            yield from (self._make(size) for size in recipe.optimizer.state_tensors(shape(p), p.dtype, p.name))
-            if recipe.optimizer.master is not None:
-                yield self._make(recipe.optimizer.master.nbytes(p.numel // p.count))
+            master = (recipe.optimizer.master.nbytes(p.numel // p.count),) if recipe.optimizer.master is not None else ()
+            for size in (*recipe.optimizer.state_tensors(shape(p), p.dtype, p.name), *master):
+                yield self._make(round_up(size, BLOCK))
 
     def leaves_large_tensors(self) -> bool:
         """Whether a step leaves a state, a gradient or a graph behind that belongs to the pool of large tensors (above 1 MiB)."""
@@ -89,7 +98,8 @@ class Program:
 
     def _trained(self) -> list[Parameter]:
         """The trained tensors in the order of the modules."""
-        return [p for p in self.tensors if p.trainable and not p.buffer]
+        training = self.training
+        return [p for p in training.layout.stepped_tensors(training.network, training.recipe.setup) if p.trainable and not p.buffer]
 
     def step_temporaries(self) -> Iterator[Event]:
         """Temporaries of the step, freed together: a multi-tensor step makes one beside each trained tensor, a loop one for the largest."""
@@ -111,16 +121,16 @@ class Program:
         yield from self._passes(within=False)
         yield from self._forward(done)
         yield from self._free_cached(done[:-1])
+        yield from self._drop_passing()
         yield from self._passes(within=True)
         yield from self._free_cached(done[-1:])
         yield from self._backward(done)
-        yield from self._switch({})
+        yield from self._end_backward()
         if not self.timeline.recipe.graph_outlives:
             yield from self._free_outlived()
 
     def load_companions(self) -> Iterator[Event]:
-        """Weights of the networks that run beside the trained one, and the share of an engine."""
-        yield from (self._make(line.bytes) for line in self.training.extra if line.category == "kv_cache")
+        """Weights of the networks that run beside the trained one."""
         yield from (self._make(line.bytes) for companion in self.training.companions for line in companion.weights())
 
     @staticmethod
@@ -146,6 +156,11 @@ class Program:
         done: list[tuple[_Part, list[int]]] = []
         yield from self._forward(done)
         yield from self._free_cached(done)
+        yield from ((key, 0) for part, keys in done for key in dict.fromkeys(keys[slot] for slot in part.kept))
+        yield from self._end_backward()
+
+    def _end_backward(self) -> Iterator[Event]:
+        """Backward is done: nothing is beside a layer any more."""
         yield from self._switch({})
 
     def _switch(self, lines: dict[str, int]) -> Iterator[Event]:
@@ -158,8 +173,16 @@ class Program:
                 self.beside[name] = event
                 yield event
 
+    def _drop_passing(self) -> Iterator[Event]:
+        """Forward is done: what came and went with each layer is gone."""
+        yield from self._switch({name: size for name, (_, size) in self.beside.items() if not name.startswith(PASSING)})
+
     def _beside(self, index: int, moment: ShardEvent) -> Iterator[Event]:
         yield from self._switch({line.id: line.bytes for line in self.timeline.layout.unsharded_and_comm(self.timeline, index, moment)})
+
+    def _free_passed(self) -> Iterator[Event]:
+        yield from ((key, 0) for key in self.passed.values())
+        self.passed = {}
 
     def _free_outlived(self) -> Iterator[Event]:
         yield from ((key, 0) for key in self.outlived)
@@ -170,15 +193,23 @@ class Program:
         recipe = self.timeline.recipe
         leaving: list[tuple[_Part, list[int]]] = []
         flowing, keeps = 0, False
+        merged: list[int] = []
         for index, part in enumerate(self.parts):
             if index == len(self.parts) - 1:
                 yield from self._free_outlived()
             for _ in range(part.copies):
                 yield from self._beside(index, "forward")
+                if part.starts_anew and flowing:
+                    merged += [] if keeps else [flowing]
+                    flowing = 0
                 keys = self._keys(part, flowing)
                 yield from self._play(part.forward, keys, part.forward_product, recipe.handles - 1)
                 flowing, keeps = keys[part.end] if part.end >= 0 else 0, part.keeps_end
                 done.append((part, keys))
+                if not part.tower:
+                    # what towers made has been merged into the hidden states
+                    yield from ((key, 0) for key in merged)
+                    merged = []
                 if part.offloaded:
                     leaving.append((part, keys))
                 if len(leaving) > (recipe.recompute.in_flight or 0):
@@ -198,7 +229,8 @@ class Program:
             elif gradient:
                 keys[part.incoming] = gradient
             elif part.incoming >= 0:
-                # a network without a head: the caller makes the gradient of its output
+                # a network without a head, or a tower: the gradient of its output is made elsewhere
+                yield from self._free_passed()
                 yield keys[part.incoming], part.incoming_bytes
             yield from self._beside(part.index, "backward")
             self._holds(keys[part.start], keys[part.outgoing] if part.outgoing >= 0 else 0)
@@ -206,9 +238,15 @@ class Program:
             yield from self._play(part.backward, keys, part.backward_product, 0)
             yield from self._leave_gradients(part.index, [keys[slot] for slot in part.gradients])
             self.outlived += [keys[slot] for slot in part.lingering]
+            for what, slot in part.passed:
+                if what in self.passed:
+                    yield keys[slot], 0
+                else:
+                    self.passed[what] = keys[slot]
             gradient = keys[part.outgoing] if part.outgoing >= 0 else 0
         if gradient:
             yield gradient, 0
+        yield from self._free_passed()
         yield from ((key, 0) for key in self.unaccumulated)
         self.unaccumulated = []
 
@@ -257,7 +295,7 @@ class Program:
             return
         recipe = self.training.recipe
         for p in self._trained():
-            key, size = self._make((recipe.gradient or p.dtype).nbytes(p.numel // p.count))
+            key, size = self._make(round_up((recipe.gradient or p.dtype).nbytes(p.numel // p.count), BLOCK))
             self.gradients.append(key)
             yield key, size
 
@@ -289,6 +327,12 @@ class _Part(Record, frozen=True):
     """What waits in host memory: slots and bytes."""
     lingering: tuple[int, ...]
     """What backward does not free."""
+    passed: tuple[tuple[str, int], ...]
+    """Gradients of what another part of the network made."""
+    kept: tuple[int, ...]
+    starts_anew: bool
+    """It is not given what the part before it made, but ids or images."""
+    tower: str
     index: int
     """Of the segment."""
 
@@ -343,6 +387,7 @@ def _part(segment: Segment, point: Point, index: int) -> _Part:
     end = numbering.slot(tally.end) if tally.end in numbering.alive else -1
     cached = tuple(numbering.slot(s) for s in tally.cached if s in numbering.alive)
     numbering.alive -= {tally.end, *tally.cached} - set(tally.kept)
+    kept = tuple(numbering.slot(s) for s in tally.kept if s in numbering.alive)
     if tally.incoming is not None:
         numbering.alive.add(tally.incoming)
     backward, backward_product = numbering.rows(tally.backward_events, tally.backward_gemm)
@@ -354,7 +399,8 @@ def _part(segment: Segment, point: Point, index: int) -> _Part:
     return _Part(
         segment.copies, len(numbering.slots), forward, backward, forward_product, backward_product, start, end, incoming,
         0 if tally.incoming is None else tally.incoming.size.at(point), outgoing, cached, gradients, tally.end in tally.kept, offloaded,
-        lingering, index,
+        lingering, tuple((s.what, numbering.slot(s)) for s in tally.passed if s in numbering.alive), kept, tally.start.persistent and not tally.start.outside,
+        segment.tower, index,
     )  # fmt: skip
 
 
@@ -373,6 +419,10 @@ def script(writer: Program) -> Iterator[Event]:
     for index in range(1 if alike else 2):
         if training.recipe.gradients_live == "always":
             yield from writer.make_gradients()
+        if training.layout.unshared:
+            writer.syncs = False
+            yield from writer.forward_backward()
+            writer.syncs = True
         yield from writer.forward_backward()
         if index == 0:
             yield from writer.states()

@@ -43,6 +43,11 @@ class Layout(Record, frozen=True):
     """Whether `left` may have rows."""
 
     @property
+    def unshared(self) -> bool:
+        """Whether micro-batches before the last leave gradients that the ranks do not share (no_sync)."""
+        return False
+
+    @property
     def at_rest(self) -> Layout:
         """What of it weights, gradients and states follow from."""
         return self
@@ -117,6 +122,10 @@ class Layout(Record, frozen=True):
     def tensors(self, network: Network, setup: Setup) -> tuple[Parameter, ...]:
         """The parameters of this rank in the order in which they are loaded and stepped."""
         return tensors(network, setup)
+
+    def stepped_tensors(self, network: Network, setup: Setup) -> tuple[Parameter, ...]:
+        """The same as far as the optimizer is concerned: what it is not given is not trained."""
+        return self.tensors(network, setup)
 
     def writer(self, training: Training) -> Program:
         """Writes the allocations of a step in program order."""

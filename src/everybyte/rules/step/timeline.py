@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from everybyte.rules.sharding.fsdp_units import UnitRow
 
 AUTOGRAD = "operations of the layer in the order of its forward; what autograd keeps of each (pytorch tools/autograd/derivatives.yaml)"
+PASSED = "pytorch torch/csrc/autograd/input_buffer.cpp: the gradient of what several layers read (encoder states) is summed until its maker goes back"
 CATEGORY: dict[Role, Category] = {"activation": "activation", "temporary": "temporary", "autograd_detail": "autograd_detail", "gradient": "gradient"}
 
 
@@ -94,6 +95,7 @@ class StepTimeline:
         in_flight = dict(waiting)
         self.waiting = [in_flight.get(s.part, 0) for s in self.row]
         self.waiting_bytes = sum(n * s.copies * kept for n, s, kept in zip(self.waiting, self.row, self.kept, strict=True)) if waiting else 0
+        self._passed = self._passed_on()
         self._left = [g + h for g, h in zip(self.gradients, self.lingering, strict=True)]
         self._sum_up()
 
@@ -108,6 +110,24 @@ class StepTimeline:
             self._kept_before.append(kept)
             self._cached_before.append(cached)
             self._left_before.append(left)
+
+    def _passed_on(self) -> list[tuple[int, int]]:
+        """Of each segment, bytes of gradients of what another part made (encoder states): those that layers behind it have left, and those with its
+        own. Each layer adds its own to the first (torch/csrc/autograd/input_buffer.cpp)."""
+        found: list[tuple[int, int]] = []
+        waiting: dict[str, int] = {}
+        tower = ""
+        for segment in reversed(self.row):
+            if segment.tower != tower:
+                waiting, tower = {}, segment.tower
+            before = sum(waiting.values())
+            waiting.update({s.what: s.size.at(self.points[tower]) for s in segment.tally.passed})
+            found.append((before, sum(waiting.values())))
+        return found[::-1]
+
+    def _waits(self, index: int, before: int) -> int:
+        """Bytes of such gradients while a copy of segment `index` goes back."""
+        return self._passed[index][before < self.row[index].copies - 1]
 
     def beside(self, index: int) -> dict[ShardEvent, int]:
         """Bytes that the layout has beside the tensors of a segment that runs."""
@@ -154,6 +174,7 @@ class StepTimeline:
     def _rest(self, index: int, before: int) -> int:
         """Bytes that are there of the other copies of a segment, of the layers before it, and that the layout has until backward is done."""
         left = (self.row[index].copies - 1 - before) * self._left[index]
+        left += self._waits(index, before)
         return self._held(index, before, backward=True) + left + self.layout.sum_retained_in_backward(self, index, before)
 
     def _held(self, index: int, before: int, *, backward: bool) -> int:
@@ -209,6 +230,8 @@ class StepTimeline:
             if self.waiting[index]:
                 yield from self._stored(segment, segment.tally.kept, segment.copies * self.waiting[index], "in flight")
             yield from self._staying(index, segment.copies if index < peak.segment else (peak.before if index == peak.segment else 0))
+        if peak.backward and (size := self._waits(peak.segment, peak.before)):
+            yield Line("gradients/passed on", "autograd_detail", size, plain("g", g=size), PASSED, "formula")
         if peak.backward:
             yield from self.layout.retained_in_backward(self, self.done(peak.segment, peak.before))
         yield from self.layout.unsharded_and_comm(self, peak.segment, peak.moment)

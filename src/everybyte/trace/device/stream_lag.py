@@ -10,8 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from everybyte.allocator.caching import STREAM_BITS
-from everybyte.allocator.replay import Event
+from everybyte.basics.allocations import STREAM_BITS, Event
 
 
 class Behind:

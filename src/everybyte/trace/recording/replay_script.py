@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from everybyte.allocator.caching import DEFAULT, STREAM_BITS
-from everybyte.allocator.replay import Event, serve, simulator
+from everybyte.allocator.caching import DEFAULT
+from everybyte.allocator.replay import serve, simulator
 from everybyte.allocator.settings import AllocatorSettings
+from everybyte.basics.allocations import STREAM_BITS, Event
 from everybyte.trace.request import Traced
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from everybyte.basics.allocations import EMPTY_CACHE, STREAM_BITS, Event
 from everybyte.basics.units import MiB
 from everybyte.layers.recording.tape import Parameter
 from everybyte.ledger.build import Line
 from everybyte.rules.sharding.zero.stages import Zero
 from everybyte.rules.sharding.zero.zero3 import ZeroCut, part_of
-from everybyte.rules.step.allocation_program import EMPTY_CACHE, PASSING, Event, Program
+from everybyte.rules.step.allocation_program import PASSING, Program
 from everybyte.rules.step.persistent_state import tensor_bytes
 from everybyte.rules.step.training import Training
 
-STREAM_BITS = 40
-"""A key is (stream << 40) + number; stream 0 is the default one."""
 SIDE = 1
 """The stream of gathering and reducing, where overlap_comm gives it one of its own."""
 
@@ -45,9 +44,9 @@ class ZeroProgram(Program):
         yield EMPTY_CACHE
         yield from self._some(self._flat_bytes())
         yield from self._some(settings.master.nbytes(self.numel))
-        for line in self.training.static():
-            if line.category in ("input", "comm_buffer", "gradient") or line.id.startswith(("persistent/", "weights/second")):
-                yield from self._some(line.bytes)
+        persistent = [line for line in self.training.layout.weights(self.training.network, self.training.recipe) if line.id.startswith("persistent/")]
+        for line in (*persistent, *self._from_the_start()):
+            yield from self._some(line.bytes)
 
     def _some(self, nbytes: int) -> Iterator[Event]:
         """One tensor, if it has bytes."""
