@@ -235,9 +235,8 @@ def _rank_answer(rank: Rank, device: Device, peak_reserved: int) -> RankAnswer:
     phases = ledger.phases()
     peak = max(phases, key=lambda p: p.allocated)
     totals = {p.name: p.allocated for p in phases}
-    reserved = max(peak_reserved, peak.allocated)
-    device_bytes = reserved + _outside(rank, device)
-    figures = {"peak.allocated": peak.allocated, "peak.reserved": reserved, "peak.device": device_bytes, **_static(totals)}
+    device_bytes = peak_reserved + _outside(rank, device)
+    figures = {"peak.allocated": peak.allocated, "peak.reserved": peak_reserved, "peak.device": device_bytes, **_static(totals)}
     return RankAnswer(
         label=rank.label, gpus=rank.gpus, stage=rank.stage, figures=figures, peak_phase=peak.name, phases=phases,
         ledger=(*ledger.entries, *build(dict.fromkeys(totals, _beside(rank, device))).entries),

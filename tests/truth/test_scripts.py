@@ -24,8 +24,8 @@ def test_only_what_lives_is_freed(record: dict[str, Any]) -> None:
     for rank in found.ranks:
         alive: set[int] = set()
         for key, size, *_ in rank.bill.script():
-            if size:
+            if size > 0:
                 assert key not in alive
                 alive.add(key)
-            elif key:
+            elif key > 0 and not size:
                 alive.remove(key)

@@ -78,6 +78,11 @@ class Program:
             self.waiting_handles = handles_left
             yield self._make(cublas_workspace(self.training.compute_capability))
 
+    def workspaces(self) -> Iterator[Event]:
+        """Those of all cuBLAS handles."""
+        for left in range(self.waiting_handles - 1, -1, -1):
+            yield from self._workspace(left)
+
     def states(self) -> Iterator[Event]:
         """Optimizer states and master copies, tensor by tensor, made in the first step."""
         recipe = self.training.recipe
@@ -289,6 +294,24 @@ class Program:
             return [*played[:product], *self._workspace(handles_left), *played[product:]]
         return played
 
+    def step(self, *, is_first: bool = False) -> Iterator[Event]:
+        """Micro-batches and the optimizer; in the first step it makes its states."""
+        recipe = self.training.recipe
+        if recipe.gradients_live == "always":
+            yield from self.make_gradients()
+        if self.training.layout.unshared:
+            self.syncs = False
+            yield from self.forward_backward()
+            self.syncs = True
+        yield from self.forward_backward()
+        if is_first:
+            yield from self.states()
+        yield from self.step_temporaries()
+        if not recipe.gradients_between:
+            yield from self.free_gradients()
+        if recipe.empties_cache:
+            yield EMPTY_CACHE
+
     def make_gradients(self) -> Iterator[Event]:
         """Gradients of all trained tensors, where an earlier micro-batch made them; they are there once."""
         if self.gradients:
@@ -409,25 +432,17 @@ def script(writer: Program) -> Iterator[Event]:
     the first's free blocks.
 
     Where every block is recomputed and adapters leave small tensors alone behind, the second step finds its places as the first did: it is left
-    out (the same reserved bytes to the MiB in all measured runs of that kind).
+    out, and what the first makes to stay is there from the start.
     """
     training = writer.training
     yield from writer.load()
     yield from writer.load_companions()
     plan = training.recipe.recompute
     alike = plan.mode != "none" and plan.every == 1 and plan.in_flight is None and not writer.leaves_large_tensors()
-    for index in range(1 if alike else 2):
-        if training.recipe.gradients_live == "always":
-            yield from writer.make_gradients()
-        if training.layout.unshared:
-            writer.syncs = False
-            yield from writer.forward_backward()
-            writer.syncs = True
-        yield from writer.forward_backward()
-        if index == 0:
-            yield from writer.states()
-        yield from writer.step_temporaries()
-        if not training.recipe.gradients_between:
-            yield from writer.free_gradients()
-        if training.recipe.empties_cache:
-            yield EMPTY_CACHE
+    if alike:
+        yield from writer.states()
+        yield from writer.workspaces()
+        yield from writer.step()
+        return
+    yield from writer.step(is_first=True)
+    yield from writer.step()
