@@ -112,7 +112,7 @@ def test_the_verdict_comes_first() -> None:
     assert headings[0] == "h1"
     assert headings.count("h1") == 1
     assert all(int(b[1]) - int(a[1]) <= 1 for a, b in pairwise(headings))
-    assert page.text.index("close, 3.2 GiB left") < page.text.index("Pictures")
+    assert page.text.index("close, 3.1 GiB left") < page.text.index("Pictures")
 
 
 def test_pictures_have_words_and_both_themes() -> None:

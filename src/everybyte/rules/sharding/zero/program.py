@@ -70,10 +70,16 @@ class ZeroProgram(Program):
         return []
 
     def step_temporaries(self) -> Iterator[Event]:
-        """The step, sub-group by sub-group: gradients are joined, cast to the master's type, and the optimizer runs."""
+        """The step, sub-group by sub-group: gradients are joined, cast to the master's type, and the optimizer runs. What gradients this rank's partition
+        reaches into lives until then; stage 1 makes it of whole gradients when backward is done."""
         network, recipe, settings = self.training.network, self.training.recipe, self.layout.settings
-        yield from self._passing(self.layout.before_step(network, recipe))
+        before = self.layout.before_step(network, recipe)
+        whole = [self._make(line.bytes) for line in self.layout.sharing(recipe) if line.bytes]
+        left = [self._make(line.bytes) for line in before if line.category == "gradient" and line.bytes]
+        yield from (*whole, *left)
+        yield from ((key, 0) for key, _ in whole)
         yield from self.free_gradients()
+        yield from self._passing(line for line in before if line.category != "gradient")
         kind = settings.accumulation or recipe.setup.weights
         for numel in self.layout.stepped(network, recipe):
             joined = self._make(kind.nbytes(numel))
@@ -83,10 +89,13 @@ class ZeroProgram(Program):
                 gradient = self._make(settings.master.nbytes(numel))
                 yield gradient
                 yield joined[0], 0
+            yield from ((key, 0) for key, _ in left)
+            left = []
             if self.first_step:
                 yield from (self._make(size) for size in recipe.optimizer.state_tensors((numel,), settings.master, "partition"))
             yield from self._passing(self.layout.stepping(recipe, numel)[1:])
             yield gradient[0], 0
+        yield from ((key, 0) for key, _ in left)
         self.first_step = False
 
     def _passing(self, lines: Iterable[Line]) -> Iterator[Event]:

@@ -67,6 +67,10 @@ class Zero(Layout, frozen=True):
         """What lives between backward and the step."""
         raise NotImplementedError
 
+    def sharing(self, recipe: Recipe) -> list[Line]:
+        """What there is beside `before_step` while whole gradients are shared when backward is done."""
+        return []
+
     def writer(self, training: Training) -> Program:
         """By CUDA stream."""
         from everybyte.rules.sharding.zero.program import ZeroProgram

@@ -121,8 +121,10 @@ class ZeroFlat(Zero, frozen=True):
         return (numel,) if numel else ()
 
     def before_step(self, network: Network, recipe: Recipe) -> list[Line]:
-        """This rank's gradients, which are looked through for infinite ones, and their norm taken."""
+        """This rank's gradients, which are looked through for infinite ones, and their norm taken; nothing where the optimizer runs on the host."""
         group, settings = self.group(network, recipe), self.settings
+        if settings.optimizer != "none" or not group.numel:
+            return []
         factor = OVERFLOW_BYTES if settings.checks_overflow else NORM_BYTES
         largest = min(group.largest, group.partition)
         checked = numbers("temporaries/norm", "temporary", factor, largest, "P_max", f"{FLAT} _has_inf_or_nan, get_grad_norm_direct")
@@ -142,6 +144,11 @@ class ZeroFlat(Zero, frozen=True):
         if not settings.sharded_gradients:
             instants.append(self._sharing(recipe, group, left))
         return highest(instants)
+
+    def sharing(self, recipe: Recipe) -> list[Line]:
+        """Stage 1 has its buckets then."""
+        settings = self.settings
+        return [] if settings.sharded_gradients or not settings.contiguous else [self._buckets(recipe.setup.weights.block_bytes)]
 
     def _sharing(self, recipe: Recipe, group: FlatGroup, left: Line) -> list[Line]:
         """Stage 1 shares whole gradients when backward is done."""
