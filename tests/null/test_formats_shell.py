@@ -109,6 +109,19 @@ def test_conditions_of_unset_arguments_do_not_end_the_script() -> None:
     assert words(command) == ["vllm", "serve", "m", "--tensor-parallel-size", "2"]
 
 
+def test_what_lies_behind_a_validation_counts_where_nothing_else_starts() -> None:
+    """A script that sets an empty default and refuses it shows what it would start."""
+    text = 'M=""\nwhile [[ $# -gt 0 ]]; do case $1 in --m) M=$2; shift 2;; esac; done\nif [ -z "$M" ]; then echo need; exit 1; fi\nvllm serve m --dtype half\n'
+    assert words(one(text)) == ["vllm", "serve", "m", "--dtype", "half"]
+    assert words(one("vllm serve a\nexit 0\nvllm serve b\n")) == ["vllm", "serve", "a"]
+
+
+def test_what_is_typed_in_is_not_known() -> None:
+    """`read` without input waits for a person."""
+    command = one('while [ -z "$M" ]; do read -p "model? " M; done\nvllm serve "$M"\n')
+    assert command.words[2] == (*command.words[2][:2], "$M is read while the script runs")
+
+
 def test_loops_over_options_and_getopts_leave_the_defaults() -> None:
     """Without arguments no option is read."""
     command = one("""

@@ -14,7 +14,8 @@ by name. Bounds: a mebibyte of script, 20,000 steps, 256 Ki characters a value, 
 - a program that is not worked out succeeds, and what it prints is unknown; a file is there;
 - where a condition rests on any of these, the branch that ends the script (`exit`, `return`) is not taken, and the programs of the branch not taken are kept as
   alternatives, for scripts that start nothing else;
-- a loop whose condition is not known, or is always true, is passed through once;
+- what lies behind an `exit` that is reached counts as a branch not taken, since many scripts ask for arguments there;
+- a loop whose condition is not known, or is always true, is passed through once, and no loop more than 2,000 times;
 - functions that are never called are looked into the same way.
 
 Every word knows the line that it comes from, also through variables that hold several lines of options. A backslash with a blank behind it ends the command, as

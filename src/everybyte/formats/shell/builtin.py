@@ -154,7 +154,11 @@ def _read(shell: Interpreter, words: list[Text], line: int) -> Status:
         else:
             names.append(text)
     given = shell.input
-    if given is None or not plain(given):
+    if given is None:
+        for name in names:
+            shell.state.set(name, (Piece(shell.unknowns.mark("$" + name, line, "input"), line),))
+        return shell.status(None)
+    if not plain(given):
         for name in names:
             shell.state.variables.pop(name, None)
         return shell.status(1)

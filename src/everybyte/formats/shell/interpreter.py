@@ -43,6 +43,7 @@ from everybyte.formats.shell.values import Piece, Text, Unknowns, Variable, firs
 MOST_STEPS = 20_000
 """Commands that one script may take to follow, its loops unrolled."""
 MOST_STARTED = 2_000
+MOST_ROUNDS = 2_000
 MOST_CALLS = 30
 _CHATTER = SILENT | {"echo", "printf", "exit", "return", ":", "true", "false", "cat", "set", "usage", "date", "source", "."}
 """Commands that change nothing that a launch depends on."""
@@ -120,7 +121,8 @@ class Interpreter(Expander):
         self.started: list[Started] = []
         self.notes: list[Note] = []
         self.sink = Sink()
-        self.input: Text | None = ()
+        self.input: Text | None = None
+        """What the next command reads; None if nobody knows, as of a terminal."""
         self.alternative = 0
         self.calls = 0
         self.called: set[str] = set()
@@ -131,7 +133,7 @@ class Interpreter(Expander):
     def follow(self, node: Node) -> None:
         """Follows a whole script, then the functions that it never calls."""
         try:
-            self._whole(node)
+            self._all_of(node)
             for name, body in list(self.state.functions.items()):
                 if name not in self.called:
                     self.glance(body)
@@ -139,6 +141,14 @@ class Interpreter(Expander):
             self.notes.append(Note("limit", 0, f"the script takes more than {MOST_STEPS:,} steps; what lies behind them was not read"))
         except RecursionError:
             raise BadInput(self.source, "is nested too deeply to be followed") from None
+
+    def _all_of(self, node: Node) -> None:
+        """Follows a script to its end. What lies behind an `exit` counts as a branch that is not taken: it may only be reached with arguments."""
+        for command in node.commands if isinstance(node, Sequence) else (node,):
+            try:
+                self.run(command)
+            except Leave:
+                self.alternative += 1
 
     def _whole(self, node: Node) -> None:
         try:
@@ -461,7 +471,7 @@ class Interpreter(Expander):
     def _loop(self, node: While | ForArithmetic) -> Status:
         if isinstance(node, ForArithmetic):
             self.arithmetic(node.start, node.line, node.start)
-        while True:
+        for _ in range(MOST_ROUNDS):
             goes, once = self._loop_condition(node)
             if not goes:
                 return SUCCESS
@@ -474,6 +484,8 @@ class Interpreter(Expander):
                 return SUCCESS
             if isinstance(node, ForArithmetic):
                 self.arithmetic(node.step, node.line, node.step)
+        self.notes.append(Note("limit", node.line, f"this loop goes on after {MOST_ROUNDS:,} rounds; it is left there"))
+        return SUCCESS
 
     def _loop_condition(self, node: While | ForArithmetic) -> tuple[bool, bool]:
         """Whether the body runs, and whether only once: loops without end and those that wait for something are passed through once."""

@@ -26,6 +26,7 @@ _WHY = {
     "argument": "{} is an argument of the script",
     "output": "{} is never run",
     "placeholder": "{} waits to be filled in",
+    "input": "{} is read while the script runs",
 }
 _SELF = frozenset(
     ("echo", "env", "export", "pwd", "ls", "date", "hostname", "nvidia-smi", "scontrol", "which", "uname", "whoami", "make", "cmake", "docker", "deactivate")

@@ -48,7 +48,7 @@ class Unknown(Record, frozen=True):
     written: str
     """As the script has it."""
     line: int
-    why: Literal["unset", "argument", "output", "placeholder"]
+    why: Literal["unset", "argument", "output", "placeholder", "input"]
 
 
 class Unknowns:
@@ -57,7 +57,7 @@ class Unknowns:
     def __init__(self) -> None:
         self._known: list[Unknown] = []
 
-    def mark(self, written: str, line: int, why: Literal["unset", "argument", "output", "placeholder"]) -> str:
+    def mark(self, written: str, line: int, why: Literal["unset", "argument", "output", "placeholder", "input"]) -> str:
         """The mark of something unknown."""
         self._known.append(Unknown(written, line, why))
         return f"{_OPEN}{len(self._known) - 1}{_CLOSE}"
