@@ -34,10 +34,11 @@ def image_of(reference: str) -> Image | None:
         if fnmatchcase(name, pattern):
             found = re.match(version, tag) if version else None
             found = found or (re.search(version, tag) if version and not version.startswith("v?") else None)
+            found = found or re.search(r"-cu\d+\.(\d+-\d+)\.ubuntu", name)
             return Image(engine, tuple(program.split()), _clean(found[1]) if found else "")
     return None
 
 
 def _clean(version: str) -> str:
     """A version without the tail of an image tag: `0.5.1.post3` of `0.5.1.post3-cu126`."""
-    return version.strip(".")
+    return version.strip(".").replace("-", ".")

@@ -17,6 +17,7 @@ from everybyte.formats.values import is_placeholder, number
 
 QUIET_VARIABLES = re.compile(
     r"(HF_|HUGGING|TRANSFORMERS_|TOKENIZERS_|OMP_|MKL_|WANDB_|PATH$|HOME$|USER$|LD_|PYTHON|LC_|LANG|TZ$|SLURM_|MASTER_|NODE_RANK|WORLD_SIZE|RANK$|LOCAL_RANK|VLLM_LOGGING|VLLM_HOST|VLLM_PORT"
+    r"|VLLM_CONFIG_ROOT|VLLM_CACHE_ROOT|VLLM_ASSETS|VLLM_XLA|VLLM_TARGET|VLLM_PLUGINS|VLLM_TRACE|VLLM_ENGINE_READY|VLLM_RINGBUFFER|VLLM_IMAGE_FETCH"
     r"|VLLM_API_KEY|VLLM_NO_USAGE|VLLM_WORKER_MULTIPROC|VLLM_RPC|VLLM_DO_NOT_TRACK|VLLM_CONFIGURE_LOGGING|CUDA_DEVICE_ORDER|NVIDIA_DRIVER|GLOO_|UCX_|NCCL_|CUDA_HOME|GPU_|PORT$|HOST$|RAY_|DG_JIT)"
 )
 """Variables without effect on memory."""
@@ -136,8 +137,11 @@ def _packed_name(draft: JobDraft) -> bool:
     return isinstance(name, str) and packed_by_name(name) is not None
 
 
-def gpus(reading: Reading, count: int, reason: str, *, stated: bool) -> None:
+def gpus(reading: Reading, count: int | None, reason: str, *, stated: bool) -> None:
     """The GPUs that the engine uses by its own flags. Where it says none and its surroundings cannot tell, nothing is assumed."""
+    if count is None:
+        reading.draft.miss("hardware.gpus", "a parallel size is not known")
+        return
     missing = reading.command.missing if reading.command is not None else {}
     if stated or (reading.command is not None and "hardware.gpus" not in missing):
         reading.draft.infer("hardware.gpus", count, reason)
@@ -197,12 +201,14 @@ def _surroundings(reading: Reading) -> None:
             draft.state(f"serve.extra.{name}", given.value, given.place)
 
 
-def product(reading: Reading, *keys: str) -> tuple[int, bool]:
-    """The product of parallel sizes that the bag states, and whether it states any."""
+def product(reading: Reading, *keys: str) -> tuple[int | None, bool]:
+    """The product of parallel sizes that the bag states, and whether it states any. None if one of them is not known."""
     total, stated = 1, False
     for key in keys:
         given = reading.bag.peek(key)
         found = number(given.value) if given is not None else None
         if isinstance(found, int) and found > 0:
             total, stated = total * found, True
+        elif given is not None or reading.bag.place(key) is not None:
+            return None, True
     return total, stated

@@ -159,4 +159,5 @@ def _experts(reading: Reading) -> None:
     if given is not None and boolean(given.value):
         reading.draft.state("serve.extra.enable_expert_parallel", True, given.place)
         total, _ = product(reading, "tensor_parallel_size", "data_parallel_size")
-        reading.draft.infer("serve.mesh.ep", total, "experts are spread over tensor and data parallel")
+        if total is not None:
+            reading.draft.infer("serve.mesh.ep", total, "experts are spread over tensor and data parallel")

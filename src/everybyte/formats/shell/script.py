@@ -119,7 +119,8 @@ def _of_text(text: str, around: _Around) -> list[tuple[Command, bool]]:
         environment = _values(started.environment, shell.unknowns, around.source)
         plain_ones = _values(started.plain_variables, shell.unknowns, around.source)
         here = around._replace(unknowns=shell.unknowns, exported=started.environment)
-        commands += [(made, started.alternative) for made in _command(here, words, environment, plain_ones, started.files, findings)]
+        before = tuple(each for each in findings if each.id != "assumed-condition" or _line_of(each) <= started.line)
+        commands += [(made, started.alternative) for made in _command(here, words, environment, plain_ones, started.files, before)]
     return commands
 
 
@@ -143,6 +144,11 @@ def reason(unknown: tuple[Unknown, ...]) -> str:
 
 def _values(variables: Mapping[str, Text], unknowns: Unknowns, source: Source) -> dict[str, Given]:
     return {name: Given(unknowns.shown(plain(text)), Place(source.path, first_line(text, 0) or None, name)) for name, text in variables.items()}
+
+
+def _line_of(finding: Finding) -> int:
+    line = finding.place.rpartition(":")[2]
+    return int(line) if line.isdigit() else 0
 
 
 _MOST_ASSUMED = 10
@@ -185,7 +191,7 @@ def _command(
             return [command._replace(findings=(*findings, *command.findings)) for command in nested]
     if peeled.file is not None:
         peeled = peeled._replace(words=(peeled.file, *peeled.words))
-    own = _with_image(peeled.words, image)
+    own = _with_image(peeled.words, image, peeled.image.place if peeled.image is not None else around.source.place())
     if not own:
         return []
     counted = counts.counted(launchers, inside, own)
@@ -217,19 +223,26 @@ def _nested(peeled: Peeled, inner: _Around) -> list[Command] | None:
     return [command for command, alternative in made if not alternative] or [command for command, _ in made]
 
 
-def _with_image(words: tuple[Word, ...], image: Image | None) -> tuple[Word, ...]:
+def _with_image(words: tuple[Word, ...], image: Image | None, where: Place) -> tuple[Word, ...]:
     """The words with the program that an image starts by itself in front, where they are flags only."""
     if image is None or not image.program:
         return words
     if words and not words[0].text.startswith("-") and not _is_argument(words[0], image):
-        return words
-    place = words[0].place if words else Place("image")
+        return _ollama(words, image)
+    place = words[0].place if words else where
     return (*(Word(text, place) for text in image.program), *words)
 
 
 def _is_argument(word: Word, image: Image) -> bool:
     """Whether the first word of a container is an argument of the image's program: a model's name for `vllm serve`."""
-    return image.program[-1] == "serve" and "/" in word.text and not word.text.startswith(("/bin", "/usr", "./", "/app", "/opt"))
+    return word.unknown != "" or (image.program[-1] == "serve" and "/" in word.text and not word.text.startswith(("/bin", "/usr", "./", "/app", "/opt")))
+
+
+def _ollama(words: tuple[Word, ...], image: Image) -> tuple[Word, ...]:
+    """ollama's settings are variables: a script of one's own around it starts the same server."""
+    if image.engine != "ollama" or program_name(words[0].text) == "ollama":
+        return words
+    return tuple(Word(text, words[0].place) for text in image.program)
 
 
 def _container_environment(launchers: tuple[Launcher, ...]) -> dict[str, Given]:
