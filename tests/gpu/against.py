@@ -23,7 +23,7 @@ from jobs import JOB, RUNS, STEPS, TRACED_ON
 from everybyte.allocator.replay import replay
 from everybyte.allocator.settings import read_alloc_conf
 from everybyte.basics.errors import EverybyteError
-from everybyte.measure.snapshot import DeviceMemory, events_of, read_snapshot
+from everybyte.measure.snapshots.read import DeviceMemory, events_of, read_snapshot
 from everybyte.trace.request import Failed, TraceRequest
 from everybyte.trace.run import TraceFailed, run
 

@@ -11,7 +11,7 @@ import pytest
 
 from everybyte.basics.allocations import EMPTY_CACHE
 from everybyte.basics.errors import BadInput
-from everybyte.measure.snapshot import Entry, events_of, read_snapshot
+from everybyte.measure.snapshots.read import Entry, events_of, read_snapshot
 
 BLOCKS = [{"size": 1024, "requested_size": 1000, "state": "active_allocated"}, {"size": 512, "requested_size": 400, "state": "inactive"}]
 SEGMENT = {"device": 1, "address": 4096, "total_size": 1536, "stream": 7, "segment_type": "small", "blocks": BLOCKS, "frames": []}
@@ -30,7 +30,7 @@ def test_what_is_read(tmp_path: Path) -> None:
     path = written(tmp_path, {"segments": [SEGMENT], "device_traces": [[], TRACE], "allocator_settings": {}})
     found = read_snapshot(path)
     assert list(found) == [1]
-    (segment,), (entry,) = found[1]
+    (segment,), (entry,), _ = found[1]
     assert [(b.address, b.size, b.requested, b.state) for b in segment.blocks] == [(4096, 1024, 1000, "active_allocated"), (5120, 512, 0, "inactive")]
     assert (segment.size, segment.stream, segment.small, segment.expandable) == (1536, 7, True, False)
     assert (entry.action, entry.addr, entry.size, entry.frames[0]["line"]) == ("alloc", 4096, 1000, 3)

@@ -17,7 +17,7 @@ from everybyte.allocator.blocks import Action, Segment
 from everybyte.allocator.caching import CachingAllocator, OutOfMemory
 from everybyte.allocator.replay import replay, serve, simulator
 from everybyte.allocator.settings import read_alloc_conf
-from everybyte.measure.snapshot import events_of, read_snapshot
+from everybyte.measure.snapshots.read import events_of, read_snapshot
 
 DATA = Path(__file__).parent / "data"
 LINES = [json.loads(line) for line in (DATA / "allocator.jsonl").read_text(encoding="utf-8").splitlines()]

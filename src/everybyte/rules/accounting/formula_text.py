@@ -125,7 +125,7 @@ def with_rounding(body: str, rounding: int, symbols: dict[str, int]) -> Text:
 class Kind(NamedTuple):
     """Tensors of one shape and type, or workspaces of one size, which have no shape."""
 
-    count: int
+    copies: int
     dims: Dims
     bytes_each: int
     """Of an element."""
@@ -140,7 +140,7 @@ def storages_text(storages: tuple[Storage, ...], copies: int, batch: Batch, know
     terms: dict[str, int] = {}
     for kind in _kinds(storages):
         for key, count in _terms(kind, letters):
-            terms[key] = terms.get(key, 0) + kind.count * count
+            terms[key] = terms.get(key, 0) + kind.copies * count
     return Text(times(copies, add_up(terms)), letters.symbols)
 
 
@@ -153,7 +153,7 @@ def _kinds(storages: tuple[Storage, ...]) -> tuple[Kind, ...]:
         dims, each, size = (storage.dims, storage.dtype.block_bytes, ZERO) if has_shape else ((), 0, storage.size)
         key = (dims, each, *size.terms.items())
         before = found.get(key)
-        found[key] = Kind(1 + (before.count if before else 0), dims, each, size)
+        found[key] = Kind(1 + (before.copies if before else 0), dims, each, size)
     return tuple(found.values())
 
 

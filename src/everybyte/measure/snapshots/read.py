@@ -6,10 +6,13 @@ any class or function is refused before that is looked up.
 
 from __future__ import annotations
 
+import gzip
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from os import PathLike
-from typing import Any, NamedTuple, NoReturn
+from pathlib import Path
+from typing import IO, Any, NamedTuple, NoReturn
 
 import msgspec
 
@@ -18,6 +21,13 @@ from everybyte.basics.allocations import EMPTY_CACHE, STREAM_BITS, Event
 from everybyte.basics.errors import BadInput
 
 GIVEN_BACK = ("segment_free", "segment_unmap")
+GZIP = b"\x1f\x8b"
+MOST_ENTRIES = 20_000_000
+"""Entries and blocks of a file, all devices together. A pickle may name one list a million times: what it says would never end."""
+MOST_DEVICES = 1024
+ROOM = 2 << 30
+ROOM_A_BYTE = 40
+"""Memory that reading may take: so much, and so many bytes for each byte of the file. A damaged file may ask for any amount."""
 
 
 class Entry(msgspec.Struct, gc=False):
@@ -35,6 +45,9 @@ class _Block(msgspec.Struct):
     size: int
     state: State
     requested_size: int = 0
+    frames: list[dict[str, Any]] = []
+    history: list[dict[str, Any]] = []
+    """Older releases of PyTorch keep the frames here."""
 
 
 class _Segment(msgspec.Struct):
@@ -42,6 +55,7 @@ class _Segment(msgspec.Struct):
     address: int
     stream: int
     blocks: list[_Block]
+    total_size: int = 0
     segment_type: str = "large"
     is_expandable: bool = False
 
@@ -56,6 +70,8 @@ class DeviceMemory(NamedTuple):
 
     segments: tuple[Segment, ...]
     history: tuple[Entry, ...]
+    frames: dict[int, list[dict[str, Any]]]
+    """address of a block that is lived in -> the stack that made it."""
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -69,22 +85,80 @@ class _PlainUnpickler(pickle.Unpickler):
 def read_snapshot(path: str | PathLike[str]) -> dict[int, DeviceMemory]:
     """The memory of each device that a snapshot tells something of. Raises BadInput for what is no snapshot."""
     try:
-        with open(path, "rb") as file:
-            content = msgspec.convert(_PlainUnpickler(file).load(), _Content)
+        with _opened(path) as (file, nbytes), _bounded(nbytes):
+            content = msgspec.convert(_counted(_PlainUnpickler(file).load(), str(path)), _Content)
     except OSError as error:
         raise BadInput(str(path), f"cannot be read: {error.strerror}") from None
     except msgspec.ValidationError as error:
         raise BadInput(str(path), f"is no memory snapshot: {error}") from None
-    except (pickle.UnpicklingError, EOFError, ValueError, TypeError, LookupError, AttributeError, MemoryError, RecursionError) as error:
+    except (pickle.UnpicklingError, EOFError, ValueError, TypeError, LookupError, AttributeError, MemoryError, RecursionError, OverflowError) as error:
         raise BadInput(str(path), f"is no memory snapshot, or not a whole one: {error}") from None
     devices = {segment.device for segment in content.segments} | {number for number, trace in enumerate(content.device_traces) if trace}
     return {
         device: DeviceMemory(
             tuple(_segment(s) for s in sorted(content.segments, key=lambda s: s.address) if s.device == device),
             tuple(content.device_traces[device]) if device < len(content.device_traces) else (),
+            _frames(s for s in content.segments if s.device == device),
         )
         for device in sorted(devices)
     }
+
+
+@contextmanager
+def _opened(path: str | PathLike[str]) -> Iterator[tuple[IO[bytes] | gzip.GzipFile, int]]:
+    """The file, unpacked where it is compressed, and its size."""
+    nbytes = Path(path).stat().st_size
+    with open(path, "rb") as file:
+        if file.peek(2)[:2] == GZIP:
+            with gzip.GzipFile(fileobj=file) as unpacked:
+                yield unpacked, 20 * nbytes  # memory snapshots shrink to a tenth or less
+        else:
+            yield file, nbytes
+
+
+@contextmanager
+def _bounded(nbytes: int) -> Iterator[None]:
+    """Lets the process grow by no more than a file of this size can need; beyond, a MemoryError is raised. Systems without such a limit have none."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    with open("/proc/self/statm", encoding="ascii") as file:
+        now = int(file.read().split()[0]) * resource.getpagesize()
+    most = now + ROOM + ROOM_A_BYTE * nbytes
+    resource.setrlimit(resource.RLIMIT_AS, (most if soft in (-1, resource.RLIM_INFINITY) else min(soft, most), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _counted(content: Any, place: str) -> Any:
+    """The content, if it is not endless. Raises BadInput at `place`."""
+    if not isinstance(content, dict):
+        return content
+    traces, segments = content.get("device_traces") or [], content.get("segments") or []
+    if not isinstance(traces, list | tuple) or not isinstance(segments, list | tuple):
+        return content
+    count = len(segments) + sum(len(trace) for trace in traces if isinstance(trace, list | tuple))
+    count += sum(len(s["blocks"]) for s in segments if isinstance(s, dict) and isinstance(s.get("blocks"), list | tuple))
+    if count > MOST_ENTRIES or len(traces) > MOST_DEVICES:
+        raise BadInput(place, f"says that it has {count:,} entries for {len(traces):,} devices; at most {MOST_ENTRIES:,} for {MOST_DEVICES:,} are read")
+    return content
+
+
+def _frames(segments: Iterable[_Segment]) -> dict[int, list[dict[str, Any]]]:
+    found: dict[int, list[dict[str, Any]]] = {}
+    for segment in segments:
+        address = segment.address
+        for block in segment.blocks:
+            frames = block.frames or (block.history[-1].get("frames", []) if block.history else [])
+            if block.state != "inactive" and isinstance(frames, list):
+                found[address] = frames
+            address += block.size
+    return found
 
 
 def _segment(read: _Segment) -> Segment:
