@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from everybyte import estimate
 from everybyte.basics.errors import BadInput
 from everybyte.catalog.extra_keys import ELSEWHERE, INCLUDE, NO_EFFECT, NOT_COUNTED, known_keys, tables_of_keys
 from everybyte.catalog.names import read_table
-from everybyte.engines.registry import SERVE, SERVE_TABLES, TRAIN, unread_of
+from everybyte.engines.registry import SERVE, SERVE_TABLES, TRAIN, sections_of, unread_of
 from everybyte.job import Job, read_job
 from everybyte.job.extra import Section, canonical, keys_of, section
 from everybyte.job.framework import OWN, trainer_of, with_own_framework
@@ -75,7 +74,7 @@ def test_every_framework_has_a_table(name: str) -> None:
 def test_no_key_is_both_read_and_without_effect() -> None:
     """A key that an engine reads is not told to change nothing."""
     for name, folder in TRAIN.items():
-        read = {key for kind in import_module(f"everybyte.engines.{folder}.extra").SECTIONS for key in keys_of(kind)}
+        read = {key for kind in sections_of(folder, "train") for key in keys_of(kind)}
         own = {key for key, effect, _ in read_table(f"extra_keys/{name}.csv")[1:] if effect == NO_EFFECT}
         assert not read & own, name
 
@@ -123,7 +122,8 @@ def test_every_framework_and_engine_has_a_table() -> None:
 def test_what_importers_keep_by_its_own_name_is_known() -> None:
     """A configuration that is read as a job gives a job that is answered: every key that a table of formats sends to extra has a place."""
     tables = [known_keys(name) for name in tables_of_keys()]
-    read = {key for folder in {*TRAIN.values()} for kind in import_module(f"everybyte.engines.{folder}.extra").SECTIONS for key in keys_of(kind)}
+    folders = [(folder, "train") for folder in {*TRAIN.values()}] + [(folder, "serve") for folder in {*SERVE.values()}]
+    read = {key for folder, part in folders for kind in sections_of(folder, part) for key in keys_of(kind)}
     names = {name for path in FORMATS.rglob("*.csv") for name in re.findall(r"(?:train|serve)\.extra\.([\w.-]+)", path.read_text(encoding="utf-8"))}
     assert len(names) > 200
     assert sorted(name for name in names if canonical(name) not in read and not any(table.find(canonical(name)) for table in tables)) == []

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from everybyte.basics.errors import Unsupported
 from everybyte.job import Job
+from everybyte.job.extra import Section
 from everybyte.job.framework import SEVERAL, TrainerKeys, trainer_of, with_own_framework
 from everybyte.layers.network import Network
 from everybyte.rules.accounting.account import Account, Device
 
 if TYPE_CHECKING:
-    from everybyte.engines.known_keys import Unread
+    from everybyte.rules.accounting.known_keys import Unread
 
 TRAIN: dict[str, str] = {
     "pytorch": "pytorch", "accelerate": "pytorch", "nemo-automodel": "pytorch", "transformers": "transformers", "trl": "transformers",
@@ -75,9 +77,19 @@ def account(job: Job, network: Network, device: Device) -> Account:
     engine: Any = import_module(f"everybyte.engines.{folder}.{section}")
     found: Account = engine.account(job, network, device)
     if unread:
-        from everybyte.engines.known_keys import tell  # most jobs have none
+        from everybyte.rules.accounting.known_keys import tell  # most jobs have none
 
         tell(unread, found.choices)
+    return found
+
+
+def sections_of(folder: str, section: str) -> tuple[type[Section], ...]:
+    """The keys of `extra` that an engine reads; none where its folder has no module of them."""
+    name = f"everybyte.engines.{folder}.extra"
+    if find_spec(name) is None:
+        return ()
+    module = import_module(name)
+    found: tuple[type[Section], ...] = module.SERVE_SECTIONS if (section, folder) == ("serve", "transformers") else module.SECTIONS
     return found
 
 
@@ -87,15 +99,14 @@ def unread_of(job: Job) -> tuple[Unread, ...]:
     part = job.train if job.train is not None else job.serve
     if part is None or not part.extra:
         return ()
-    from everybyte.engines.known_keys import unread_keys  # most jobs have none
+    from everybyte.rules.accounting.known_keys import unread_keys  # most jobs have none
 
     section, folder = engine_of(job)
     if job.train is not None and folder not in PREFERENCE and part.extra.get("rlhf_type"):
         from everybyte.rules.from_job.preference import refuse_preference
 
         refuse_preference(job.train, job.train.framework or "pytorch")
-    module = import_module(f"everybyte.engines.{folder}.extra")
-    sections = module.SERVE_SECTIONS if section == "serve" and folder == "transformers" else module.SECTIONS
+    sections = sections_of(folder, section)
     if job.train is not None:
         name: str = job.train.framework or "pytorch"
         sections = (*sections, TrainerKeys) if name == SEVERAL else sections

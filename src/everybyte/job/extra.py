@@ -1,7 +1,7 @@
 """Keys of `extra`: settings that only one framework has, read as typed sections.
 
 A section is a struct of the keys that one part of the code reads. A key is written as its framework writes it: hyphens, spaces and underscores mean the
-same, leading hyphens are dropped, and environment variables stay as they are. Which keys a framework has at all is checked in `engines.extra`.
+same, leading hyphens are dropped, and environment variables stay as they are. Which keys a framework has at all is checked in `rules.accounting.known_keys`.
 """
 
 from __future__ import annotations

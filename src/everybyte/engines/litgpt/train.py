@@ -21,7 +21,8 @@ from everybyte.ledger.build import Line, plain
 from everybyte.rules.accounting.account import Account, Device
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.from_job.parallel_plan import rank_of
-from everybyte.rules.from_job.recipe import Defaults, batch_of, kernels_of, optimizer_of, packed_of, precision_of, recompute_of
+from everybyte.rules.from_job.recipe import Defaults, batch_of, kernels_of, optimizer_of, packed_of, precision_of
+from everybyte.rules.from_job.recompute import recompute_of
 from everybyte.rules.step.recipe import Recipe
 from everybyte.rules.step.training import training
 
@@ -92,7 +93,7 @@ def _recipe(train: Train, network: Network, release: Release, choices: ResolvedS
     if release.has("longest_first"):
         choices.assume("seq_len is that of the longest sample, which the script puts into its first micro-batch; later ones are shorter")
     return Recipe(
-        setup=setup, batch=batch, optimizer=optimizer_of(train, defaults, choices, master, state), recompute=recompute_of(train, defaults, choices),
+        setup=setup, batch=batch, optimizer=optimizer_of(train, defaults, choices, master, state), recompute=recompute_of(train, defaults.recomputing, choices),
         gradient=gradient, stream=weights, gradients_live="always" if accumulation > 1 else "backward", batch_bytes_per_token=16,
         graph_outlives=not release.has("longest_first"),
     )  # fmt: skip

@@ -16,15 +16,15 @@ from everybyte.job import Hardware, Optimizer, Train
 from everybyte.job.extra import Section, section
 from everybyte.layers.common.prompts import virtual_tokens
 from everybyte.layers.network import Network
-from everybyte.layers.recording.replay import Recompute
 from everybyte.layers.recording.setup import Adapter, AttentionKernel, ExpertsKernel, Kernels, Packed, Setup
 from everybyte.layers.recording.size import Batch
 from everybyte.rules.accounting.conventions import PLAIN, Conventions
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.from_job.adapters import adapter_of, frozen_of, prepared_types, trainable_of
+from everybyte.rules.from_job.recompute import Usual, recompute_of
 from everybyte.rules.optimizers.plan import BY_BLOCK, PROJECTED, OptimizerPlan, named, rule
 from everybyte.rules.step.cache import passes_window
-from everybyte.rules.step.recipe import Recipe, RecomputePlan
+from everybyte.rules.step.recipe import Recipe
 
 ATTENTION: dict[str, AttentionKernel] = {"eager": "eager", "unfused": "eager", "sdpa": "sdpa", "flash2": "flash", "flash3": "flash", "flex": "flash"}
 
@@ -62,6 +62,11 @@ class Defaults(Record, frozen=True):
     """The engine's kernels know what torch.compile does to it."""
     conventions: Conventions = PLAIN
 
+    @property
+    def recomputing(self) -> Usual:
+        """What concerns recomputing."""
+        return Usual(self.framework, self.recompute, self.reentrant, self.in_flight)
+
 
 def recipe_of(train: Train, network: Network, defaults: Defaults, choices: ResolvedSettings) -> Recipe:
     """The recipe of a job. Raises BadInput or Unsupported with the key's path."""
@@ -77,7 +82,7 @@ def recipe_of(train: Train, network: Network, defaults: Defaults, choices: Resol
     if adapter is not None:
         batch, kernels = with_virtual_tokens(batch, kernels, adapter)
     norms, outer = prepared_types(train, defaults.kbit_keeps(train), choices)
-    recompute = recompute_of(train, defaults, choices)
+    recompute = recompute_of(train, defaults.recomputing, choices)
     setup = Setup(
         weights=weights, compute=compute, trainable=trainable_of(train), frozen=frozen_of(train, network), keeps_originals=train.adapter is not None,
         adapter=adapter, packed=packed, norm_weights=norms, outer_weights=outer, kernels=kernels, single=batch.b == 1,
@@ -257,21 +262,3 @@ OUTER_NAMES = ("*lm_head.*", "*embed_out.*", "*score.*")
 """The head's parameters, which a step on one block leaves alone."""
 STATE_BITS = {"int8": 8, "int4": 4}
 """state_dtype -> bits of quantised states."""
-
-
-def recompute_of(train: Train, defaults: Defaults, choices: ResolvedSettings) -> RecomputePlan:
-    """Which blocks are recomputed, and by which of torch's two implementations."""
-    given = train.recompute
-    policy = choices.pick("train.recompute.policy", given.policy if given else None, defaults.recompute, default_of(defaults.framework))
-    offloads = bool(given and given.offload) or bool(train.offload and train.offload.activations not in (None, "none"))
-    if policy == "none":
-        if offloads:
-            raise Unsupported(
-                "train.offload.activations", "without recomputing every saved tensor would move; this is not supported yet: set train.recompute to full"
-            )
-        return RecomputePlan()
-    if policy == "selective":
-        raise Unsupported("train.recompute.policy", f"'selective' is not supported by {defaults.framework} yet; supported: none and full")
-    reentrant = choices.pick("train.recompute.reentrant", given.reentrant if given else None, defaults.reentrant, default_of(defaults.framework))
-    mode: Recompute = "reentrant" if reentrant else "non-reentrant"
-    return RecomputePlan(mode, (given.every if given else None) or 1, defaults.in_flight if offloads else None)

@@ -1,7 +1,0 @@
-"""Keys of `extra`: nanoGPT has none that are read."""
-
-from __future__ import annotations
-
-from everybyte.job.extra import Section
-
-SECTIONS: tuple[type[Section], ...] = ()
