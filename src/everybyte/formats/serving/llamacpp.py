@@ -9,7 +9,8 @@ from everybyte.formats.documents.document import Document
 from everybyte.formats.draft import JobDraft
 from everybyte.formats.names import packed_by_name
 from everybyte.formats.place import Given
-from everybyte.formats.serving.reading import Reading, finished, model, of_command, of_document
+from everybyte.formats.serving.engine_reading import Reading
+from everybyte.formats.serving.reading import finished, model, of_command, of_document
 from everybyte.formats.values import boolean, whole
 
 FILE = "llamacpp.csv"

@@ -6,7 +6,8 @@ from everybyte.formats.command import Command
 from everybyte.formats.context import Context
 from everybyte.formats.documents.document import Document
 from everybyte.formats.draft import JobDraft
-from everybyte.formats.serving.reading import Reading, finished, gpus, model, model_of_word, of_command, of_document, product, weights
+from everybyte.formats.serving.engine_reading import Reading
+from everybyte.formats.serving.reading import finished, gpus, model, model_of_word, of_command, of_document, product, weights
 
 FILE = "lmdeploy.csv"
 _VERBS = ("serve", "chat", "api_server", "gradio", "pipeline")

@@ -9,8 +9,9 @@ from everybyte.formats.command import Command
 from everybyte.formats.context import Context
 from everybyte.formats.draft import JobDraft
 from everybyte.formats.place import Given
+from everybyte.formats.serving.engine_reading import Reading
 from everybyte.formats.serving.flag_table import flag_table
-from everybyte.formats.serving.reading import Reading, finished, model, of_command
+from everybyte.formats.serving.reading import finished, model, of_command
 from everybyte.formats.source import Source
 from everybyte.formats.values import boolean
 

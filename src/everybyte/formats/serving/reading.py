@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from everybyte.formats.bag import Bag, normal
+from everybyte.formats.bag import normal
 from everybyte.formats.command import Command, Word
 from everybyte.formats.context import Context
 from everybyte.formats.documents.document import Document
 from everybyte.formats.draft import JobDraft
 from everybyte.formats.place import Given
-from everybyte.formats.serving.flag_table import FlagTable, flag_table, words
+from everybyte.formats.serving import rules
+from everybyte.formats.serving.engine_reading import Reading
+from everybyte.formats.serving.flag_table import flag_table, words
 from everybyte.formats.values import is_placeholder, number
 
 QUIET_VARIABLES = re.compile(
@@ -21,18 +22,6 @@ QUIET_VARIABLES = re.compile(
     r"|VLLM_API_KEY|VLLM_NO_USAGE|VLLM_WORKER_MULTIPROC|VLLM_RPC|VLLM_DO_NOT_TRACK|VLLM_CONFIGURE_LOGGING|CUDA_DEVICE_ORDER|NVIDIA_DRIVER|GLOO_|UCX_|NCCL_|CUDA_HOME|GPU_|PORT$|HOST$|RAY_|DG_JIT)"
 )
 """Variables without effect on memory."""
-
-
-class Reading(NamedTuple):
-    """An engine's command or file on its way to a job."""
-
-    engine: str
-    draft: JobDraft
-    table: FlagTable
-    bag: Bag
-    positional: tuple[Word, ...] = ()
-    command: Command | None = None
-    environment: Mapping[str, Given] = {}
 
 
 def of_command(engine: str, file: str, command: Command, skip: int, context: Context) -> Reading:
@@ -164,8 +153,6 @@ def finished(reading: Reading) -> list[JobDraft]:
 
     settle_model(draft)
     draft.report(reading.bag)
-    from everybyte.formats.serving import rules
-
     rules.check(reading)
     return [draft]
 

@@ -12,7 +12,7 @@ from os.path import dirname, join
 from typing import Any, NamedTuple, cast
 
 from everybyte.formats.finding import Severity
-from everybyte.formats.serving.reading import Reading
+from everybyte.formats.serving.engine_reading import Reading
 from everybyte.formats.values import boolean, number
 
 

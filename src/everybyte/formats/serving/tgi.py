@@ -7,8 +7,9 @@ from everybyte.formats.command import Command
 from everybyte.formats.context import Context
 from everybyte.formats.documents.document import Document
 from everybyte.formats.draft import JobDraft
+from everybyte.formats.serving.engine_reading import Reading
 from everybyte.formats.serving.flag_table import convert
-from everybyte.formats.serving.reading import Reading, finished, gpus, model, of_command, of_document, product, weights
+from everybyte.formats.serving.reading import finished, gpus, model, of_command, of_document, product, weights
 
 FILE = "tgi.csv"
 

@@ -8,8 +8,9 @@ from everybyte.formats.command import Command, Word
 from everybyte.formats.context import Context
 from everybyte.formats.documents.document import Document
 from everybyte.formats.draft import JobDraft
+from everybyte.formats.serving.engine_reading import Reading
 from everybyte.formats.serving.flag_table import size
-from everybyte.formats.serving.reading import Reading, finished, gpus, model, model_of_word, of_command, of_document, product, weights, with_file
+from everybyte.formats.serving.reading import finished, gpus, model, model_of_word, of_command, of_document, product, weights, with_file
 from everybyte.formats.values import boolean, number
 
 FILE = "vllm.csv"

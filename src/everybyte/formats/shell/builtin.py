@@ -4,22 +4,68 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from everybyte.formats.shell.conditions import Condition, Operand
+from everybyte.formats.shell.outcome import SUCCESS, Leave, Sink, Status
 from everybyte.formats.shell.programs import printf as printed
-from everybyte.formats.shell.values import Piece, Text, Variable, first_line, plain
+from everybyte.formats.shell.state import State
+from everybyte.formats.shell.syntax import Assignment
+from everybyte.formats.shell.values import Piece, Text, Unknowns, Variable, first_line, plain
 
-if TYPE_CHECKING:
-    from everybyte.formats.shell.interpreter import Interpreter, Status
-    from everybyte.formats.shell.syntax import Assignment
+
+class Shell(Protocol):
+    """What the builtins ask of the interpreter."""
+
+    state: State
+    sink: Sink
+    input: Text | None
+    locals: list[dict[str, Variable | None]]
+    unknowns: Unknowns
+
+    def arithmetic(self, text: str, line: int, written: str) -> str:
+        """The value of an expression as text."""
+
+    def assign(self, name: str, text: Text, index: str | None, line: int, *, append: bool = False) -> None:
+        """Sets a variable or one element of it."""
+
+    def assign_array(self, assignment: Assignment, *, named: bool = False) -> None:
+        """`NAME=( ... )`."""
+
+    def decide(self, question: Callable[[], bool | None]) -> Status:
+        """The status of a condition."""
+
+    def settled(self, text: str) -> str:
+        """A text as a condition sees it."""
+
+    def integer(self, text: str) -> int:
+        """A whole number of a condition."""
+
+    def is_set(self, name: str) -> bool:
+        """Whether a variable is set."""
+
+    def split(self, text: Text) -> list[Text]:
+        """A text in words."""
+
+    def nested(self, text: str, line: int) -> Status:
+        """The commands of a text, in this state."""
+
+    def write(self, name: str, text: Text | None, *, append: bool = False) -> None:
+        """A file that the script writes."""
+
+    def file_text(self, name: str) -> Text | None:
+        """The text of a file."""
+
+    def call(self, words: list[Text], line: int, before: dict[str, Text]) -> Status:
+        """A function, a builtin, or a program."""
+
 
 DECLARES = frozenset(("export", "declare", "typeset", "local", "readonly"))
-Builtin = Callable[["Interpreter", list[Text], int], "Status"]
+Builtin = Callable[["Shell", list[Text], int], Status]
 
 
 @contextmanager
-def temporary(shell: Interpreter, before: dict[str, Text]) -> Iterator[None]:
+def temporary(shell: Shell, before: dict[str, Text]) -> Iterator[None]:
     """Variables that hold for one builtin: `IFS=, read -ra LIST`."""
     saved = {name: shell.state.variables.get(name) for name in before}
     for name, text in before.items():
@@ -34,14 +80,14 @@ def temporary(shell: Interpreter, before: dict[str, Text]) -> Iterator[None]:
                 shell.state.variables[name] = variable
 
 
-def enter(shell: Interpreter) -> dict[str, Variable | None]:
+def enter(shell: Shell) -> dict[str, Variable | None]:
     """Begins a function: `local` variables are remembered in what this returns."""
     saved: dict[str, Variable | None] = {}
     shell.locals.append(saved)
     return saved
 
 
-def leave(shell: Interpreter, saved: dict[str, Variable | None]) -> None:
+def leave(shell: Shell, saved: dict[str, Variable | None]) -> None:
     """Ends a function: its local variables are what they were."""
     shell.locals.pop()
     for name, variable in saved.items():
@@ -51,7 +97,7 @@ def leave(shell: Interpreter, saved: dict[str, Variable | None]) -> None:
             shell.state.variables[name] = variable
 
 
-def declare(shell: Interpreter, name: str, words: list[Text], assignments: tuple[Assignment, ...]) -> Status:
+def declare(shell: Shell, name: str, words: list[Text], assignments: tuple[Assignment, ...]) -> Status:
     """`export X=1`, `declare -A MAP=( ... )`, `local x`."""
     options = "".join(plain(word)[1:] for word in words if plain(word)[:1] == "-")
     exported = name == "export" or "x" in options
@@ -74,10 +120,10 @@ def declare(shell: Interpreter, name: str, words: list[Text], assignments: tuple
             shell.state.variables[variable] = Variable(array={}, named="A" in options)
         if exported and variable in shell.state.variables:
             shell.state.variables[variable].exported = "n" not in options
-    return shell.success
+    return SUCCESS
 
 
-def _remember(shell: Interpreter, name: str, variable: str) -> None:
+def _remember(shell: Shell, name: str, variable: str) -> None:
     if name in ("local", "declare", "typeset") and shell.locals:
         old = shell.state.variables.get(variable)
         shell.locals[-1].setdefault(variable, old.copy() if old else None)
@@ -93,53 +139,53 @@ def _after(text: Text, count: int) -> Text:
     return tuple(pieces)
 
 
-def _nothing(shell: Interpreter, words: list[Text], line: int) -> Status:
-    return shell.success
+def _nothing(shell: Shell, words: list[Text], line: int) -> Status:
+    return SUCCESS
 
 
-def _false(shell: Interpreter, words: list[Text], line: int) -> Status:
-    return shell.status(1)
+def _false(shell: Shell, words: list[Text], line: int) -> Status:
+    return Status(1)
 
 
-def _test(shell: Interpreter, words: list[Text], line: int) -> Status:
+def _test(shell: Shell, words: list[Text], line: int) -> Status:
     texts = [plain(word) for word in words]
     return shell.decide(lambda: Condition([Operand(shell.settled(text)) for text in texts], shell.integer, shell.is_set).truth())
 
 
-def _bracket(shell: Interpreter, words: list[Text], line: int) -> Status:
+def _bracket(shell: Shell, words: list[Text], line: int) -> Status:
     return _test(shell, words[:-1] if words and plain(words[-1]) == "]" else words, line)
 
 
-def _set(shell: Interpreter, words: list[Text], line: int) -> Status:
+def _set(shell: Shell, words: list[Text], line: int) -> Status:
     """`set -- a b` sets the arguments; options of the shell change nothing here."""
     texts = [plain(word) for word in words]
     if "--" in texts:
         shell.state.arguments = words[texts.index("--") + 1 :]
     elif texts and texts[0][:1] not in ("-", "+"):
         shell.state.arguments = words
-    return shell.success
+    return SUCCESS
 
 
-def _shift(shell: Interpreter, words: list[Text], line: int) -> Status:
+def _shift(shell: Shell, words: list[Text], line: int) -> Status:
     count = plain(words[0]) if words else "1"
     shell.state.arguments = shell.state.arguments[int(count) if count.isdigit() else 1 :]
-    return shell.success
+    return SUCCESS
 
 
-def _unset(shell: Interpreter, words: list[Text], line: int) -> Status:
+def _unset(shell: Shell, words: list[Text], line: int) -> Status:
     for word in words:
         shell.state.variables.pop(plain(word), None)
-    return shell.success
+    return SUCCESS
 
 
-def _let(shell: Interpreter, words: list[Text], line: int) -> Status:
+def _let(shell: Shell, words: list[Text], line: int) -> Status:
     value = "0"
     for word in words:
         value = shell.arithmetic(plain(word), line, plain(word))
-    return shell.status(int(value == "0"))
+    return Status(int(value == "0"))
 
 
-def _read(shell: Interpreter, words: list[Text], line: int) -> Status:
+def _read(shell: Shell, words: list[Text], line: int) -> Status:
     """`read -r -d '' X <<EOF` takes all of its input, `read -ra LIST <<< "a b"` a line in words."""
     flags, names, whole, skip = "", [], False, False
     texts = [plain(word) for word in words]
@@ -157,11 +203,11 @@ def _read(shell: Interpreter, words: list[Text], line: int) -> Status:
     if given is None:
         for name in names:
             shell.state.set(name, (Piece(shell.unknowns.mark("$" + name, line, "input"), line),))
-        return shell.status(None)
+        return Status(None)
     if not plain(given):
         for name in names:
             shell.state.variables.pop(name, None)
-        return shell.status(1)
+        return Status(1)
     taken = given if whole else _first_line(given)
     fields = shell.split(taken)
     if "a" in flags and names:
@@ -172,7 +218,7 @@ def _read(shell: Interpreter, words: list[Text], line: int) -> Status:
         for i, name in enumerate(names):
             last = i == len(names) - 1
             shell.state.set(name, _with_blanks(fields[i:]) if last else fields[i] if i < len(fields) else ())
-    return shell.status(1 if whole else 0)
+    return Status(1 if whole else 0)
 
 
 def _first_line(text: Text) -> Text:
@@ -203,16 +249,16 @@ def _with_blanks(fields: list[Text]) -> Text:
     return tuple(pieces)
 
 
-def _lines(shell: Interpreter, words: list[Text], line: int) -> Status:
+def _lines(shell: Shell, words: list[Text], line: int) -> Status:
     """`mapfile -t LIST`, `readarray`."""
     names = [plain(word) for word in words if plain(word)[:1] != "-"]
     if names and shell.input:
         lines = plain(shell.input).splitlines()
         shell.state.variables[names[-1]] = Variable(array={str(i): (Piece(each, line),) for i, each in enumerate(lines)})
-    return shell.success
+    return SUCCESS
 
 
-def _printf(shell: Interpreter, words: list[Text], line: int) -> Status:
+def _printf(shell: Shell, words: list[Text], line: int) -> Status:
     texts = [plain(word) for word in words]
     variable = texts[1] if texts[:1] == ["-v"] and len(texts) > 2 else ""
     text = printed(texts[2:] if variable else texts)
@@ -222,10 +268,10 @@ def _printf(shell: Interpreter, words: list[Text], line: int) -> Status:
         shell.sink.lost = True
     else:
         shell.sink.pieces.append(Piece(text, line))
-    return shell.success
+    return SUCCESS
 
 
-def _cat(shell: Interpreter, words: list[Text], line: int) -> Status:
+def _cat(shell: Shell, words: list[Text], line: int) -> Status:
     """Its input, or the files it names."""
     names = [plain(word) for word in words if plain(word)[:1] != "-" or plain(word) == "-"]
     texts = [shell.input if name == "-" else shell.file_text(name) for name in names] or [shell.input]
@@ -234,31 +280,31 @@ def _cat(shell: Interpreter, words: list[Text], line: int) -> Status:
             shell.sink.lost = True
         else:
             shell.sink.pieces += text
-    return shell.status(None) if any(text is None for text in texts) else shell.success
+    return Status(None) if any(text is None for text in texts) else SUCCESS
 
 
-def _tee(shell: Interpreter, words: list[Text], line: int) -> Status:
+def _tee(shell: Shell, words: list[Text], line: int) -> Status:
     for word in words:
         if plain(word)[:1] != "-":
             shell.write(plain(word), shell.input, append=any(plain(each) == "-a" for each in words))
     shell.sink.lost |= shell.input is None
     shell.sink.pieces += shell.input or ()
-    return shell.success
+    return SUCCESS
 
 
-def _eval(shell: Interpreter, words: list[Text], line: int) -> Status:
+def _eval(shell: Shell, words: list[Text], line: int) -> Status:
     """`eval "$CMD"`: the words are read as commands once more."""
     text = " ".join(plain(word) for word in words)
     return shell.nested(text, first_line(words[0], line) if words else line)
 
 
-def _source(shell: Interpreter, words: list[Text], line: int) -> Status:
+def _source(shell: Shell, words: list[Text], line: int) -> Status:
     """`source FILE`, of a file that was given or written."""
     text = shell.file_text(plain(words[0])) if words else None
-    return shell.status(None) if text is None else shell.nested(plain(text), text[0].line if text else line)
+    return Status(None) if text is None else shell.nested(plain(text), text[0].line if text else line)
 
 
-def _passed_on(shell: Interpreter, words: list[Text], line: int) -> Status:
+def _passed_on(shell: Shell, words: list[Text], line: int) -> Status:
     """`exec`, `command`, `builtin`: the command behind them."""
     rest = list(words)
     lookup = False
@@ -267,22 +313,22 @@ def _passed_on(shell: Interpreter, words: list[Text], line: int) -> Status:
         rest.pop(0)
     if lookup or not rest:
         shell.sink.lost |= lookup
-        return shell.status(None) if lookup else shell.success
+        return Status(None) if lookup else SUCCESS
     return shell.call(rest, line, {})
 
 
 def _leave(kind: str) -> Builtin:
-    def leave_now(shell: Interpreter, words: list[Text], line: int) -> Status:
+    def leave_now(shell: Shell, words: list[Text], line: int) -> Status:
         text = plain(words[0]) if words else ""
         default = 1 if kind in ("break", "continue") else 0
-        raise shell.leaving(kind, int(text) if text.isdigit() else default)
+        raise Leave(kind, int(text) if text.isdigit() else default)
 
     return leave_now
 
 
-def _getopts(shell: Interpreter, words: list[Text], line: int) -> Status:
+def _getopts(shell: Shell, words: list[Text], line: int) -> Status:
     """Without arguments there is no option to read."""
-    return shell.status(1)
+    return Status(1)
 
 
 BUILTINS: dict[str, Builtin] = {

@@ -16,6 +16,7 @@ from everybyte.formats.shell.arithmetic import evaluate
 from everybyte.formats.shell.conditions import Condition, Operand
 from everybyte.formats.shell.expand import Expander
 from everybyte.formats.shell.grammar import Parser
+from everybyte.formats.shell.outcome import SUCCESS, Leave, Sink, Status
 from everybyte.formats.shell.programs import PROGRAMS, SILENT, echo
 from everybyte.formats.shell.state import State, WrittenFile
 from everybyte.formats.shell.syntax import (
@@ -49,16 +50,6 @@ _CHATTER = SILENT | {"echo", "printf", "exit", "return", ":", "true", "false", "
 """Commands that change nothing that a launch depends on."""
 
 
-class Status(NamedTuple):
-    """How a command ends: 0 is success, None is not known. `assumed` names what was taken as unset on the way."""
-
-    code: int | None
-    assumed: tuple[str, ...] = ()
-
-
-SUCCESS = Status(0)
-
-
 class Started(NamedTuple):
     """A program that the script would start."""
 
@@ -81,29 +72,8 @@ class Note(NamedTuple):
     text: str
 
 
-class Leave(Exception):
-    """`exit`, `return`, `break` and `continue` on their way out."""
-
-    def __init__(self, kind: str, levels: int = 1) -> None:
-        super().__init__(kind)
-        self.kind, self.levels = kind, levels
-
-
 class _Spent(Exception):
     """The steps are used up."""
-
-
-class Sink:
-    """Where output goes."""
-
-    def __init__(self) -> None:
-        self.pieces: list[Piece] = []
-        self.lost = False
-        """A program whose output nobody knows wrote here."""
-
-    def text(self) -> Text | None:
-        """All that was written; None if some of it is not known."""
-        return None if self.lost else tuple(self.pieces)
 
 
 class Interpreter(Expander):
@@ -173,16 +143,6 @@ class Interpreter(Expander):
         if key not in self._parsed:
             self._parsed[key] = Parser(text, self.source, line).document()
         return self._parsed[key]
-
-    success = SUCCESS
-
-    def status(self, code: int | None) -> Status:
-        """An end of a builtin."""
-        return Status(code)
-
-    def leaving(self, kind: str, levels: int) -> Leave:
-        """`exit`, `return`, `break` or `continue`."""
-        return Leave(kind, levels)
 
     def split(self, text: Text) -> list[Text]:
         """A text in words, at what IFS says."""
