@@ -176,7 +176,7 @@ def test_flag_names_are_unique(flags) -> None:
     [
         (["train", "m", "--recompute", "ful"], "did you mean full?) [--recompute]"),
         (["train", "m", "--micro-batch", "0"], "[--micro-batch]"),
-        (["train", "m", "--micro-batch", "x"], "not a valid integer"),
+        (["train", "m", "--micro-batch", "x"], "is not a whole number"),
         (["train", "m", "--lora", "4", "--qlora", "8"], "--qlora: sets train.adapter.rank, and so does --lora"),
         (["train", "m", "--set", "train.extra"], "KEY=VALUE"),
         (["train", "m", "--set", "train.typo=1"], "train.typo: unknown key"),

@@ -12,7 +12,8 @@ from everybyte.basics.errors import BadInput
 from everybyte.estimator import runs_over
 from everybyte.job import Job, read_job
 from everybyte.ledger.answer import Answer
-from everybyte.plan.fit import LARGEST, LARGEST_GPUS, fit
+from everybyte.plan.fit import fit
+from everybyte.plan.limits import LARGEST, LARGEST_GPUS
 from everybyte.plan.keys import resolve_key, with_value
 
 BASE = rank().figures["peak.device"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from importlib import import_module
 from keyword import iskeyword
@@ -36,6 +37,20 @@ COMMANDS: dict[str, str] = {
 """Each command is a module of this package with its name (`import_` where the name is a word of Python) and a click command called `command`."""
 
 
+FAMILIES = ("llama", "qwen", "mistral", "gemma", "deepseek", "phi-")
+"""Words by which a model's name is known where a command is expected."""
+JOB_FILES = (".yaml", ".yml", ".json", ".toml")
+
+START = """Will it fit?               everybyte train meta-llama/Llama-3.1-8B --gpu 4090 --qlora
+How many users, how long?  everybyte serve Qwen/Qwen3-32B --gpu h100
+How large can it be?       everybyte fit serve Qwen/Qwen3-32B --gpu h100 --grow context
+What does this need?       everybyte "vllm serve Qwen/Qwen3-8B --max-model-len 16384" --gpu l40s
+In the browser             everybyte ui
+
+`everybyte COMMAND --help` says more: """
+"""What `everybyte` alone says, before the names of the commands."""
+
+
 class LazyGroup(click.Group):
     """Loads a subcommand's module when it is called."""
 
@@ -53,9 +68,22 @@ class LazyGroup(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """As click's, with the nearest names for an unknown one."""
+        if args[:1] == ["fit"] and args[1:2] in (["train"], ["serve"]):
+            return f"fit {args[1]}", getattr(import_module("everybyte.cli.fit"), args[1].upper()), args[2:]
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"there is no command {args[0]!r}{did_you_mean(args[0], COMMANDS)}; `everybyte --help` lists all")
+            return self._without_command(ctx, args)
         return super().resolve_command(ctx, args)
+
+    def _without_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """A job file, or a command line in quotes, needs no command of ours; anything else gets the nearest names."""
+        word = args[0]
+        if " " in word.strip():
+            return "everybyte", import_module("everybyte.cli.line").command, args
+        if word.casefold().endswith(JOB_FILES) and os.path.isfile(word):
+            return "estimate", self.get_command(ctx, "estimate"), args
+        if "/" in word or any(family in word.casefold() for family in FAMILIES):
+            raise click.UsageError(f"{word!r} looks like a model: say `everybyte serve {word} --gpu h100`, or `everybyte train {word} --gpu h100 --lora 16`")
+        raise click.UsageError(f"there is no command {word!r}{did_you_mean(word, COMMANDS)}; `everybyte --help` lists all")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list for --help, from the table: no module is loaded for it."""
@@ -63,10 +91,11 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, said(words)) for name, words in COMMANDS.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.option("--lang", metavar="CODE", expose_value=False, help="Language: en or zh.  [default: EVERYBYTE_LANG, LANG]")
 @click.version_option(__version__, message="everybyte %(version)s")
-def group() -> None:
+@click.pass_context
+def group(ctx: click.Context) -> None:
     """Every byte on the GPU, accounted for before you launch.
 
     \b
@@ -78,6 +107,8 @@ def group() -> None:
 
     Exit codes: 0 yes, fits; 1 no, does not fit; 2 bad input. Every command takes --json.
     """  # noqa: D301  # \\b is click's mark for lines that stay as they are
+    if ctx.invoked_subcommand is None:
+        click.echo(START + ", ".join(COMMANDS) + ".")
 
 
 def run(args: Sequence[str]) -> int:

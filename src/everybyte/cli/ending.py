@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 from collections.abc import Callable
@@ -66,12 +67,26 @@ def unexpected(fault: Exception) -> str:
     return f"internal error: {type(fault).__name__}: {fault} ({place}). Please report it; {DEBUG}=1 shows the traceback"
 
 
+PLAIN = {
+    "·": "-", "×": "x", "–": "-", "—": "-", "−": "-", "…": "...", "≤": "<=", "≥": ">=", "≈": "~", "→": "->", "■": "*", "█": "#", "░": ".", "▓": "!", "²": "^2",
+    "³": "^3", "“": '"', "”": '"', "‘": "'", "’": "'",
+}  # fmt: skip
+"""Characters of our texts and what an ASCII terminal gets for them."""
+
+
 def print_any_character() -> None:
-    """A terminal that lacks a character gets a question mark, not a failure."""
+    """A terminal that lacks a character gets the nearest that it has, else a question mark, never a failure."""
+    codecs.register_error("everybyte", _plainer)
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
-            reconfigure(errors="replace")
+            reconfigure(errors="everybyte")
+
+
+def _plainer(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(PLAIN.get(char, "?") for char in error.object[error.start : error.end]), error.end
 
 
 def _let_go_of_stdout() -> None:

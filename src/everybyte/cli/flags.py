@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -10,12 +11,39 @@ import click
 from msgspec import inspect
 
 from everybyte.basics.errors import BadInput
+from everybyte.catalog.models import find_model
+from everybyte.catalog.tags import Tagged, find_tag
+from everybyte.cli.foreign import UNSAID as UNSAID_WORD
 from everybyte.cli.options import Command
 from everybyte.job import Job, RawJob
 from everybyte.job.flags import Flag
+from everybyte.job.shorthand import expand
+from everybyte.job.spelling import count, respelled
 
 UNSAID = -1
 """Value of a flag that was given without one: only what it implies is set."""
+
+
+class Count(click.ParamType[int]):
+    """A whole number, also as `32k`."""
+
+    name = "whole number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number; `max` stays a word, which the model answers."""
+        if value == UNSAID_WORD:
+            return UNSAID
+        found = value if isinstance(value, int) else int(value) if SIGNED.fullmatch(value) else count(value)
+        if found is None and not (value == MOST and param is not None and param.name in MAY_BE_MOST):
+            self.fail(f"{value!r} is not a whole number, such as 4096 or 32k", param, ctx)
+        return value if found is None else found
+
+
+COUNT = Count()
+SIGNED = re.compile(r"-[0-9]+")
+MOST = "max"
+"""The longest sequence that the model was made for."""
+MAY_BE_MOST = ("flag_context", "flag_seq_len")
 
 
 class Kind(NamedTuple):
@@ -39,7 +67,7 @@ def kind_of(path: str) -> Kind:
         return Kind(click.STRING, is_switch=False, is_list=is_list, words=words)
     if inspect.FloatType in has:
         return Kind(click.FLOAT, is_switch=False, is_list=False, words=())
-    return Kind(click.INT if inspect.IntType in has else click.STRING, is_switch=False, is_list=False, words=())
+    return Kind(COUNT if inspect.IntType in has else click.STRING, is_switch=False, is_list=False, words=())
 
 
 @cache
@@ -69,13 +97,26 @@ def job_flags(flags: Sequence[Flag]) -> Callable[[Command], Command]:
 
 def _option(flag: Flag) -> Callable[[Command], Command]:
     kind = kind_of(flag.path)
-    text = " ".join(filter(None, (flag.help, f"One of {', '.join(kind.words)}." if kind.words and not kind.is_list else "")))
+    text = " ".join(filter(None, (flag.help, _one_of(flag, kind))))
     if kind.is_switch:
         return click.option(f"{flag.name}/--no-{flag.name.removeprefix('--')}", _parameter(flag), default=None, help=text or None)
     if flag.implies:
         return click.option(flag.name, _parameter(flag), type=kind.click_type, is_flag=False, flag_value=UNSAID, default=None, metavar="[N]", help=text)
     metavar = "WORD" if kind.words or kind.is_list else "TEXT" if kind.click_type is click.STRING else "N"
     return click.option(flag.name, _parameter(flag), type=kind.click_type, default=None, metavar=metavar, help=text or None)
+
+
+MOST_WORDS = 15
+"""Words of a flag that its help lists; of more it names the first."""
+REFUSED: dict[str, tuple[str, ...]] = {"train.framework": ("unsloth",)}
+"""Words of the form that nobody answers yet; help leaves them out."""
+
+
+def _one_of(flag: Flag, kind: Kind) -> str:
+    words = [word for word in kind.words if word not in REFUSED.get(flag.path, ())]
+    if not words or kind.is_list:
+        return ""
+    return f"One of {', '.join(words)}." if len(words) <= MOST_WORDS else f"For example {', '.join(words[: MOST_WORDS // 2])} ..."
 
 
 def _parameter(flag: Flag) -> str:
@@ -89,7 +130,7 @@ def raw_job(purpose: str, model: str, flags: Sequence[Flag], given: dict[str, An
     chosen = [flag for flag in flags if given[_parameter(flag)] is not None]
     for flag in chosen:
         value = given[_parameter(flag)]
-        if value == UNSAID and flag.implies:
+        if (value == UNSAID and flag.implies) or value == AUTO.get(flag.path):
             continue
         if flag.path in set_by:
             raise BadInput(flag.name, f"sets {flag.path}, and so does {set_by[flag.path]}")
@@ -104,7 +145,54 @@ def raw_job(purpose: str, model: str, flags: Sequence[Flag], given: dict[str, An
         if not equals or not path:
             raise BadInput("--set", f"{setting!r} is not of the form KEY=VALUE")
         _set(raw, path, _value(value))
-    return RawJob(raw, lambda path: _flag_for(path, set_by))
+    _name_model(raw, purpose)
+    _resolve_most(raw, purpose)
+    return RawJob(respelled(expand(raw)), lambda path: _flag_for(path, set_by))
+
+
+AUTO = {"serve.weights.format": "auto"}
+"""Values that say the same as leaving the flag out."""
+
+
+def _name_model(raw: dict[str, Any], purpose: str) -> None:
+    """A name that says more than the model: an ollama tag, or one with a GGUF format behind a colon (`NAME-GGUF:Q4_K_M`)."""
+    name = raw["model"]
+    tag = find_tag(name)
+    base, colon, word = name.rpartition(":")
+    if tag is not None:
+        raw["model"] = tag.model
+    elif colon and GGUF_WORD.fullmatch(word) and not name.startswith("hf:"):
+        raw["model"], tag = _repacked(re.sub(r"(?i)[-_]gguf$", "", base)), Tagged(base, word.casefold())
+    if tag is None or purpose != "serve":
+        return
+    section = raw["serve"]
+    section.setdefault("weights", {"format": tag.format})
+    section.setdefault("engine", "ollama" if name.casefold() == name and not base.count("/") else "llama.cpp")
+
+
+def _repacked(name: str) -> str:
+    """The model that a repository of packed files was made from: under its own name, whoever packed it."""
+    for known in (name, name.rpartition("/")[2]):
+        try:
+            return find_model(known).name
+        except BadInput:
+            continue
+    return name
+
+
+GGUF_WORD = re.compile(r"(?i)(?:ud-)?(?:i?q[1-8]_\w+|tq[12]_0|bf16|f16|mxfp4)")
+
+
+def _resolve_most(raw: dict[str, Any], purpose: str) -> None:
+    """`max` tokens are the positions that the model was made for."""
+    for key in ("context", "seq_len"):
+        if raw[purpose].get(key) == MOST:
+            from everybyte.models.source import network_of
+
+            positions = network_of(raw["model"], "model").max_positions
+            if not positions:
+                raise BadInput(f"{purpose}.{key}", "the model's configuration states no largest length; write a number")
+            raw[purpose][key] = positions
 
 
 def _written(value: Any, kind: Kind) -> Any:

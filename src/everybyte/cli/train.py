@@ -6,11 +6,12 @@ import click
 
 from everybyte.cli.flags import job_flags
 from everybyte.cli.from_flags import answer_flags
+from everybyte.cli.job_command import JobCommand
 from everybyte.cli.options import answer_options, save
 from everybyte.job.flags import TRAIN
 
 
-@click.command(no_args_is_help=True)
+@click.command(cls=JobCommand, purpose="train", no_args_is_help=True)
 @click.argument("model")
 @job_flags(TRAIN)
 @save

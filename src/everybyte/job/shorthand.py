@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+from everybyte.basics.units import GiB
 
 HEAD_KEY: dict[str, dict[str, str]] = {
     "train": {
@@ -26,7 +29,30 @@ LISTS = {"train": ("freeze", "kernels")}
 
 def expand(raw: dict[str, Any]) -> dict[str, Any]:
     """The job with its shorthand written out. `raw` is not changed."""
-    return {key: _expand_section(key, value) if key in HEAD_KEY and isinstance(value, dict) else value for key, value in raw.items()}
+    return {key: _expanded(key, value) if isinstance(value, dict) else value for key, value in raw.items()}
+
+
+def _expanded(section: str, keys: dict[str, Any]) -> dict[str, Any]:
+    if section == "hardware" and isinstance(keys.get("gpu"), str):
+        return _expand_gpu(keys)
+    return _expand_section(section, keys) if section in HEAD_KEY else keys
+
+
+COUNTED_GPU = re.compile(r"\s*([0-9]{1,6})\s*[x×*]\s*([^\s].*)", re.IGNORECASE)
+"""`8xh200`: so many GPUs of a name."""
+SIZED_GPU = re.compile(r"\s*([0-9]{1,4}(?:\.[0-9]+)?)\s*(?:gib|gb|g)\s*", re.IGNORECASE)
+"""`24GB`: a GPU of which only the memory is known. Makers count memory chips in GiB and write GB."""
+
+
+def _expand_gpu(keys: dict[str, Any]) -> dict[str, Any]:
+    """`8xh200` also says how many; `24GB` is a GPU without a name."""
+    counted = COUNTED_GPU.fullmatch(keys["gpu"])
+    if counted is not None and keys.get("gpus") in (None, int(counted[1])):
+        keys = {**keys, "gpu": counted[2], "gpus": int(counted[1])}
+    sized = SIZED_GPU.fullmatch(keys["gpu"])
+    if sized is not None:
+        keys = {**keys, "gpu": {"memory_bytes": round(float(sized[1]) * GiB), "name": f"{sized[1]} GB GPU"}}
+    return keys
 
 
 def _expand_section(section: str, keys: dict[str, Any]) -> dict[str, Any]:

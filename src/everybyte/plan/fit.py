@@ -4,6 +4,7 @@ so the border that bisection finds is searched on both sides."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 from typing import NamedTuple
 
 import msgspec
@@ -13,10 +14,10 @@ from everybyte.job import Job
 from everybyte.ledger.answer import Answer
 from everybyte.ledger.entry import Phase
 from everybyte.plan.keys import GPUS, SEQUENCES, SHARE, gpu_step, resolve_key, value_of, with_value
+from everybyte.plan.limits import LARGEST, limit_of
 
-LARGEST = 2**29
-"""No setting is tried beyond this value."""
-LARGEST_GPUS = 2**17
+PATIENCE_S = 60.0
+"""A search that takes longer ends with the best value so far."""
 LATTICES = tuple(2**k for k in range(13))
 """Settings are often bound to multiples of a power of two; each lattice is tried above the border."""
 LOOKS = 16
@@ -47,6 +48,10 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     tried: int
     unlimited: bool = False
     """Nothing that was tried upwards runs over; `value` is the largest one tried."""
+    limit: str = ""
+    """Why no larger value makes sense, where the setting ends by its nature."""
+    is_complete: bool = True
+    """False where time ran out: a larger value may fit."""
 
 
 class _Trial(NamedTuple):
@@ -56,12 +61,18 @@ class _Trial(NamedTuple):
     refused: BadInput | None
 
 
+class _OutOfTime(Exception):
+    """The search has taken long enough."""
+
+
 class _Trials:
     """Answers for one setting, each value asked once; a value that `over` says no to at once is answered when its answer is looked at."""
 
-    def __init__(self, job: Job, path: str, estimate: Callable[[Job], Answer], over: Callable[[Job], bool]) -> None:
-        self.job, self.path, self.estimate, self.over = job, path, estimate, over
+    def __init__(self, job: Job, path: str, estimate: Callable[[Job], Answer], over: Callable[[Job], bool], tell: Callable[[int], None]) -> None:
+        self.job, self.path, self.estimate, self.over, self.tell = job, path, estimate, over, tell
         self.done: dict[int, _Trial] = {}
+        self.limit = limit_of(job, path)
+        self.end = monotonic() + PATIENCE_S
 
     def __call__(self, value: int) -> _Trial:
         trial = self.done.get(value)
@@ -75,7 +86,14 @@ class _Trials:
             self.done[value] = self._try(value, at_once=True)
         return self.done[value].fits
 
+    def best(self) -> int | None:
+        """The largest value so far that fits."""
+        return max((value for value, trial in self.done.items() if trial.fits), default=None)
+
     def _try(self, value: int, *, at_once: bool = False) -> _Trial:
+        if self.done and monotonic() > self.end:
+            raise _OutOfTime
+        self.tell(value)
         try:
             job = with_value(self.job, self.path, value)
             if at_once and self.over(job):
@@ -102,10 +120,11 @@ def works(answer: Answer, path: str, value: int) -> bool:
     return bool(answer.fits) and held
 
 
-def fit(job: Job, key: str, estimate: Callable[[Job], Answer] | None = None) -> FitResult:
+def fit(job: Job, key: str, estimate: Callable[[Job], Answer] | None = None, tell: Callable[[int], None] = lambda value: None) -> FitResult:
     """The largest value of `key` (`micro_batch`, `seq_len`, `context`, `adapter.rank` ...) that fits; with a leading minus (`-gpus`) the smallest.
 
-    Raises BadInput for an unknown key, for a job without a GPU, and when every value is refused.
+    It always ends: at the setting's natural limit, or after PATIENCE_S with the best value so far. `tell` hears of each value that is tried. Raises
+    BadInput for an unknown key, for a job without a GPU, and when every value is refused.
     """
     if job.hardware is None or job.hardware.gpu is None:
         raise BadInput("hardware.gpu", "is needed to say what fits; name a GPU")
@@ -113,12 +132,23 @@ def fit(job: Job, key: str, estimate: Callable[[Job], Answer] | None = None) -> 
     path = resolve_key(job, key.removeprefix("-"))
     if path == SHARE:
         raise BadInput("--grow", "memory_fraction has an interval of values that work, not a largest one: plan.share.feasible finds it")
-    trials = _Trials(job, path, *_estimator() if estimate is None else (estimate, lambda job: False))
-    result = _smallest(job, path, trials) if smallest else _largest(job, path, trials)
+    asked, over = _estimator() if estimate is None else (estimate, lambda job: False)
+    trials = _Trials(job, path, asked, over, tell)
+    try:
+        result = _smallest(job, path, trials) if smallest else _largest(job, path, trials)
+    except _OutOfTime:
+        return _so_far(path, trials, smallest=smallest)
     refusals = [trial.refused for trial in trials.done.values() if trial.refused]
     if result.value is None and len(refusals) == len(trials.done):
         raise refusals[0]
     return result
+
+
+def _so_far(path: str, trials: _Trials, *, smallest: bool) -> FitResult:
+    """What is known when time runs out. A smallest value is not told from half a search."""
+    value = None if smallest else trials.best()
+    answer = trials.done[value].answer if value is not None else None
+    return FitResult(key=path, smallest=smallest, value=value, answer=answer, stop=None, holes=(), tried=len(trials.done), is_complete=False)
 
 
 def _estimator() -> tuple[Callable[[Job], Answer], Callable[[Job], bool]]:
@@ -128,9 +158,9 @@ def _estimator() -> tuple[Callable[[Job], Answer], Callable[[Job], bool]]:
 
 
 def _largest(job: Job, path: str, trials: _Trials) -> FitResult:
-    limit = LARGEST_GPUS if path == GPUS else LARGEST
+    limit = trials.limit.value
     step = gpu_step(job) if path == GPUS else 1
-    value = _first_that_fits(trials, value_of(job, path) or step, step)
+    value = _first_that_fits(trials, min(value_of(job, path) or step, limit), step)
     if value is None:
         return _result(path, trials, None, _stop(trials.next_failure(0, step)))
     unlimited = False
@@ -140,7 +170,7 @@ def _largest(job: Job, path: str, trials: _Trials) -> FitResult:
             value, unlimited = limit, True
             break
         value = _bisect(trials.fits, value, over, step)
-        higher = _higher_that_fits(trials, value, over, step)
+        higher = _higher_that_fits(trials, value, over, step, limit)
         if higher is None:
             break
         value = higher
@@ -176,17 +206,17 @@ def _bisect(fits: Callable[[int], bool], low: int, high: int, step: int) -> int:
     return low
 
 
-def _higher_that_fits(trials: _Trials, value: int, over: int, step: int) -> int | None:
+def _higher_that_fits(trials: _Trials, value: int, over: int, step: int, limit: int) -> int | None:
     """A value above the border that fits nevertheless: on the lattices of powers of two, and spread up to twice the first failure."""
     lattice = [(value // multiple + 1) * multiple for multiple in LATTICES]
     spread = [value + (2 * over - value) * i // LOOKS for i in range(1, LOOKS + 1)]
     candidates = {candidate // step * step for candidate in (*lattice, *spread)}
-    return max((c for c in candidates if c > value and trials.fits(c)), default=None)
+    return max((c for c in candidates if value < c <= limit and trials.fits(c)), default=None)
 
 
 def _smallest(job: Job, path: str, trials: _Trials) -> FitResult:
     step = gpu_step(job) if path == GPUS else 1
-    limit = LARGEST_GPUS if path == GPUS else LARGEST
+    limit = trials.limit.value
     value = next((v for v in range(step, (LOOKS + 1) * step, step) if trials.fits(v)), None)
     if value is None:
         low = LOOKS * step
@@ -229,4 +259,5 @@ def _result(path: str, trials: _Trials, value: int | None, stop: Stop | None, *,
         holes=trials.not_fitting(low, high) if value else (),
         tried=len(trials.done),
         unlimited=unlimited,
+        limit=trials.limit.why if unlimited else "",
     )

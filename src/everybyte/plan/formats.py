@@ -10,7 +10,7 @@ from everybyte.basics.errors import BadInput
 from everybyte.job import Job, job_to_dict, read_job
 from everybyte.ledger.answer import Answer
 
-KEYS = ("weights", "serve.weights", "serve.weights.format")
+KEYS = ("weights", "serve.weights", "serve.weights.format", "quant", "quantization", "format", "dtype")
 """What `--grow` calls this search."""
 
 GGUF = (

@@ -18,9 +18,25 @@ SHARE = "serve.memory_fraction"
 """The one setting that is a share: it is searched in thousandths (plan.share)."""
 
 
+SPOKEN: dict[str, dict[str, str]] = {
+    "train": {
+        "batch": "micro_batch", "batch_size": "micro_batch", "seq_length": "seq_len", "max_seq_length": "seq_len",
+        "lora_rank": "adapter.rank", "lora": "adapter.rank",
+    },
+    "serve": {
+        "users": "sequences", "concurrency": "sequences", "batch": "sequences", "batch_size": "sequences", "max_num_seqs": "sequences", "ctx": "context",
+        "seq_len": "context", "max_model_len": "context", "ctx_size": "context", "gpu_memory_utilization": "memory_fraction",
+        "mem_fraction_static": "memory_fraction", "ngl": "gpu_layers", "n_gpu_layers": "gpu_layers",
+    },
+}  # fmt: skip
+"""What people call a setting of a training or a serving job."""
+
+
 def resolve_key(job: Job, name: str) -> str:
     """The full key path of a setting: `micro_batch` -> `train.micro_batch`, `gpus` -> `hardware.gpus`. Raises BadInput with the nearest names."""
     purpose = "train" if job.train is not None else "serve"
+    name = name.removeprefix("--").replace("-", "_")
+    name = SPOKEN[purpose].get(name, name)
     if purpose == "serve" and name in (SHARE, SHARE.partition(".")[2]):
         return SHARE
     known = [path for path in _whole_number_paths() if path.startswith((f"{purpose}.", "hardware.gpus"))]
@@ -68,6 +84,9 @@ def with_value(job: Job, path: str, value: float) -> Job:
     for section in sections:
         target = target.setdefault(section, {})
     target[last] = value
+    if path == SEQUENCES and raw["serve"].get("engine") in ("llama.cpp", "ollama"):
+        # its server divides one cache among the slots, unless each has one of its own
+        raw["serve"] |= {"parallel_slots": value, "unified_kv": False}
     mesh = raw.get("train", {}).get("mesh", {})
     if path == GPUS:
         for axis in ("dp_replicate", "dp_shard"):

@@ -80,6 +80,8 @@ def fit_object(name: str | None, result: FitResult) -> dict[str, Any]:
         "fits": result.value is not None,
         "value": result.value,
         "unlimited": result.unlimited,
+        "limit": result.limit,
+        "is_complete": result.is_complete,
         "headroom": answer.headroom if answer else None,
         "figures": answer.figures if answer else None,
         "stop": result.stop,

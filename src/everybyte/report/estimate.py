@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -49,7 +49,7 @@ def screen(console: Console, answer: Answer, unit: str = "GiB") -> Iterator[Text
     if answer.assumptions:
         yield notes("Assumed", answer.assumptions, "bold", width)
     if answer.advice:
-        yield advice(answer, unit, width)
+        yield advice(answer.advice, unit, width)
 
 
 def heading(answer: Answer, width: int) -> Text:
@@ -126,15 +126,16 @@ def verdict(answer: Answer, unit: str) -> Text:
     return text.append(f"  ({each}{answer.hardware.gpu})", style="")
 
 
-def advice(answer: Answer, unit: str, width: int) -> Text:
+def advice(rows: Sequence[Mapping[str, Any]], unit: str, width: int, *, applies: bool = True) -> Text:
     """The best lines of advice, each with the flags that apply it, what is needed then, and its price."""
     lines = [Text("What would make it fit", style="bold")]
-    for i, row in enumerate(answer.advice[:MOST_ADVICE]):
+    for i, row in enumerate(rows[:MOST_ADVICE]):
         line = Text.assemble(f" {i + 1}. ", (row["flags"], "bold"))
         then = row["verdict"] if row["fits"] else "still does not fit"
         line.append(f"  {short_size(row['peak.device'], unit)}, {said(then)}; {said(row['price'])}")
         lines.append(wrap(line, width, indent=4))
-    lines.append(wrap(Text(" --apply N answers the job with line N applied", style="dim"), width, indent=1))
+    if applies:
+        lines.append(wrap(Text(" --apply N answers the job with line N applied", style="dim"), width, indent=1))
     return Text("\n").join(lines)
 
 

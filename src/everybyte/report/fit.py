@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from rich.console import Console
 from rich.text import Text
 
@@ -9,14 +12,15 @@ from everybyte.ledger.answer import Answer
 from everybyte.plan.fit import FitResult, Stop
 from everybyte.plan.formats import FormatResult, FormatTrial
 from everybyte.plan.share import ShareResult
+from everybyte.report.estimate import advice
 from everybyte.report.sums import needed
 from everybyte.report.words import amount, short_size, spoken
 
 MOST_HOLES = 8
 
 
-def show_fit(console: Console, result: FitResult, unit: str = "GiB") -> None:
-    """Prints the value, what it needs, and what stops the next one."""
+def show_fit(console: Console, result: FitResult, unit: str = "GiB", rows: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Prints the value, what it needs, and what stops the next one; where none fits, `rows` of advice."""
     console.print(_verdict(result))
     _show_needed(console, result.answer, unit)
     if result.stop is not None:
@@ -28,6 +32,9 @@ def show_fit(console: Console, result: FitResult, unit: str = "GiB") -> None:
     for warning in result.answer.warnings if result.answer is not None else ():
         console.print(Text(f"  {warning}", style="yellow"), soft_wrap=True)
     console.print(Text(f"  {result.tried} value{'s' if result.tried != 1 else ''} tried", style="dim"))
+    if rows:
+        console.print()
+        console.print(advice(rows, unit, console.width, applies=False), soft_wrap=True)
 
 
 def show_format(console: Console, result: FormatResult, unit: str = "GiB") -> None:
@@ -60,8 +67,13 @@ def _show_needed(console: Console, answer: Answer | None, unit: str) -> None:
 
 def _verdict(result: FitResult) -> Text:
     name = result.key.split(".", 1)[1]
+    if not result.is_complete:
+        found = f"{result.value:,} fits, and a larger value may" if result.value is not None else "no value was found that fits"
+        return Text(f"{name}: time ran out; {found}", style="bold yellow")
     if result.value is None:
         return Text(f"no {name} fits", style="bold red")
+    if result.unlimited and result.limit:
+        return Text.assemble((f"{name}: ", "bold"), (f"{result.value:,}", "bold green"), (f" fits, and {result.limit}", "bold"))
     if result.unlimited:
         return Text(f"{name}: memory does not limit it; {result.value:,} is the largest value tried", style="bold")
     text = Text(f"{name}: ", style="bold")

@@ -192,6 +192,8 @@ class FitAnswer(Head, frozen=True, kw_only=True, omit_defaults=True):
     smallest: bool = False
     value: int | str | None = None
     unlimited: bool = False
+    limit: str = ""
+    is_complete: bool = True
     headroom: int | None = None
     figures: Figures | None = None
     stop: Stop | None = None

@@ -16,17 +16,18 @@ OLDEST = 2020
 
 
 def _more_gpus(f: Facts) -> Iterator[Settings]:
-    count = f.gpus
-    engine = f.word("serve.engine")
+    count, engine = f.gpus, f.word("serve.engine")
+    # said again where one flag may have said both: --gpu 2x4090
+    name = {"hardware.gpu": f.get("hardware.gpu")} if count > 1 and isinstance(f.get("hardware.gpu"), str) else {}
     if engine in ("transformers", "mlx"):
         return
     for k in range(1, DOUBLINGS + 1):
         gpus = count * 2**k
         if f.answer.job.get("serve") is None or engine in ("llama.cpp", "ollama", "exllama"):
-            yield {"hardware.gpus": gpus}
+            yield {**name, "hardware.gpus": gpus}
         else:
             stages = int(f.get("serve.mesh.pp", 1))
-            yield {"hardware.gpus": gpus, "serve.mesh.tp": int(f.get("serve.mesh.tp", 1)) * 2**k, **({"serve.mesh.pp": stages} if stages > 1 else {})}
+            yield {**name, "hardware.gpus": gpus, "serve.mesh.tp": int(f.get("serve.mesh.tp", 1)) * 2**k, **({"serve.mesh.pp": stages} if stages > 1 else {})}
 
 
 def _larger_gpu(f: Facts) -> Iterator[Settings]:
@@ -42,7 +43,8 @@ def _larger_gpu(f: Facts) -> Iterator[Settings]:
     for gpu in larger:
         sizes.setdefault(round(gpu.memory_gb_marketing), gpu)
     enough = [gpu for gpu in sizes.values() if gpu.capacity >= f.needs] or list(sizes.values())[-1:]
-    yield from ({"hardware.gpu": gpu.name} for gpu in (enough if f.needs > f.capacity else list(sizes.values()))[:MOST_CARDS])
+    count = {"hardware.gpus": f.gpus} if f.gpus > 1 else {}
+    yield from ({"hardware.gpu": gpu.name, **count} for gpu in (enough if f.needs > f.capacity else list(sizes.values()))[:MOST_CARDS])
 
 
 def _is_step_up(gpu: Gpu, own: Gpu, capacity: int) -> bool:

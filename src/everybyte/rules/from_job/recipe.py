@@ -70,7 +70,7 @@ class Defaults(Record, frozen=True):
 
 def recipe_of(train: Train, network: Network, defaults: Defaults, choices: ResolvedSettings) -> Recipe:
     """The recipe of a job. Raises BadInput or Unsupported with the key's path."""
-    choices.note("train.framework", train.framework or "pytorch", "given")
+    choices.pick("train.framework", train.framework, "pytorch", default_of("everybyte", "a plain PyTorch loop"))
     mind_unused(train, defaults, choices)
     weights, compute, master, gradient, state = precision_of(train, defaults, choices)
     adapter = adapter_of(train, network, defaults.framework, defaults.adapter, experts_of(train, defaults), choices)
