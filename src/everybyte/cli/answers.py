@@ -12,7 +12,8 @@ from everybyte.cli.progress import Progress
 if TYPE_CHECKING:
     from everybyte.job import Job, RawJob
     from everybyte.ledger.answer import Answer
-    from everybyte.plan.start import Started, Taken
+    from everybyte.plan.start.start import Started
+    from everybyte.plan.start.taken import Taken
 
 
 class Options(NamedTuple):

@@ -11,7 +11,7 @@ from everybyte.job import Job, RawJob, write_job
 from everybyte.job.flags import Flag
 
 if TYPE_CHECKING:
-    from everybyte.plan.start import Started
+    from everybyte.plan.start.start import Started
 
 
 def answer_flags(purpose: str, model: str, flags: Sequence[Flag], options: dict[str, Any]) -> int:
@@ -29,6 +29,6 @@ def answer_flags(purpose: str, model: str, flags: Sequence[Flag], options: dict[
 
 def start(job: Job) -> Started:
     """The job with what flags leave open filled in."""
-    from everybyte.plan.start import started
+    from everybyte.plan.start.start import started
 
     return started(job)

@@ -13,7 +13,6 @@ from everybyte.job import Job, job_to_dict
 from everybyte.job.flags import as_flags
 from everybyte.ledger.answer import Answer
 from everybyte.plan.caveats import caveats
-from everybyte.plan.start.layout import laid_out
 from everybyte.plan.start.taken import Taken, get
 
 Remake = Callable[[Mapping[str, Any]], Job]
@@ -26,7 +25,7 @@ def answered(job: Job, taken: Taken | None = None, remake: Remake | None = None,
 
     `remake` makes the job anew with changed settings where more was left open than a layout (`plan.start`). Raises BadInput, Unsupported.
     """
-    job, layout = laid_out(job) if job.serve is not None else (job, {})
+    job, layout = _laid_out(job)
     origins = {**(taken or {}), **layout}
     answer = _with_origins(estimate(job), job, origins)
     answer = msgspec.structs.replace(answer, caveats=caveats(job, answer))
@@ -35,6 +34,15 @@ def answered(job: Job, taken: Taken | None = None, remake: Remake | None = None,
     from everybyte.plan.advice import advice
 
     return msgspec.structs.replace(answer, advice=tuple(row.as_dict() for row in advice(job, answer, origins, remake)))
+
+
+def _laid_out(job: Job) -> tuple[Job, Taken]:
+    """A server's GPUs share its weights where the job does not say how."""
+    if job.serve is None or job.hardware is None or (job.hardware.gpus or 1) == 1:
+        return job, {}
+    from everybyte.plan.start.layout import laid_out  # most jobs need none
+
+    return laid_out(job)
 
 
 def _with_origins(answer: Answer, job: Job, taken: Taken) -> Answer:

@@ -9,7 +9,7 @@ from everybyte.job.pattern import model_of
 from everybyte.layers.network import Network
 from everybyte.ledger.answer import Answer
 from everybyte.models.source import network_of
-from everybyte.plan.start.choose import is_image
+from everybyte.plan.start.kinds import is_image
 from everybyte.plan.start.taken import get
 
 PARTS_OF_PIPELINE = {"AutoencoderKL": "the denoiser and the text encoders"}

@@ -45,4 +45,3 @@ def limit_of(job: Job, path: str) -> Limit:
     if path in ("serve.ubatch", "serve.block_size") and context:
         return Limit(context, "it is no longer than the context")
     return Limit(LARGEST)
-

@@ -1,8 +1,4 @@
-"""What a person means who leaves settings open: framework, settings of its official example, layout over several GPUs. Each with its origin."""
+"""What a person means who leaves settings open: framework, settings of its official example, layout over several GPUs. Each with its origin.
 
-from __future__ import annotations
-
-from everybyte.plan.start.start import Started, started
-from everybyte.plan.start.taken import Taken
-
-__all__ = ["Started", "Taken", "started"]
+`start.started` is the door; an answer to a job file needs less of this room, so that nothing is imported here.
+"""

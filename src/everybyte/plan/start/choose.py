@@ -11,6 +11,7 @@ from everybyte.catalog.gpus import find_gpu
 from everybyte.estimator import accounted
 from everybyte.job import Job
 from everybyte.layers.network import Network
+from everybyte.plan.start.kinds import generates_text, is_image
 from everybyte.plan.start.taken import get, states, with_settings
 
 MEGATRON_KEYS = ("train.mesh.tp", "train.mesh.pp", "train.mesh.ep", "train.mesh.etp", "train.mesh.sp", "train.pipeline")
@@ -29,19 +30,10 @@ def frameworks(raw: Mapping[str, Any], network: Network) -> Iterator[tuple[str, 
         yield "megatron", inferred(f"train.sharding {get(raw, 'train.sharding')} is Megatron's")
     if is_image(network):
         yield "pytorch", inferred("diffusers' training scripts are plain PyTorch loops")
-    if network.vocab and not any(tower.name == "encoder" for tower in network.towers) and network.family not in ENCODERS:
+    if generates_text(network):
         yield "trl", inferred("language models are fine-tuned with TRL's trainer, unless the job says another")
     yield "transformers", inferred("models of transformers are trained with its Trainer, unless the job says another")
     yield "pytorch", inferred("a plain PyTorch loop, unless the job says another")
-
-
-ENCODERS = ("bert", "roberta", "clip")
-"""Families that no text is generated with."""
-
-
-def is_image(network: Network) -> bool:
-    """Whether it is a part of a pipeline that makes images or video."""
-    return bool(network.tokens) and not network.vocab and network.family != "vit"
 
 
 def engines(raw: Mapping[str, Any], network: Network) -> Iterator[tuple[str, str]]:
@@ -58,7 +50,7 @@ def engines(raw: Mapping[str, Any], network: Network) -> Iterator[tuple[str, str
         yield "exllama", inferred(f"{word} is a format of ExLlama")
     if _is_apple(get(raw, "hardware.gpu")):
         yield "mlx", inferred("MLX is the engine of Apple's GPUs")
-    if is_image(network) or not network.vocab or network.family in ENCODERS or any(tower.name == "encoder" for tower in network.towers):
+    if not generates_text(network):
         yield "transformers", inferred("models that are no language models run with their own library")
     yield "vllm", inferred("vLLM, unless the job says another")
     yield "transformers", inferred("transformers' generate(), unless the job says another")

@@ -10,7 +10,8 @@ from everybyte.job import Job, job_to_dict
 from everybyte.job.pattern import model_of
 from everybyte.layers.network import Network
 from everybyte.models.source import network_of
-from everybyte.plan.start.choose import engines, first_answered, frameworks, is_image
+from everybyte.plan.start.choose import engines, first_answered, frameworks
+from everybyte.plan.start.kinds import is_image
 from everybyte.plan.start.layout import laid_out
 from everybyte.plan.start.points import points_of
 from everybyte.plan.start.taken import Taken, states, with_settings
