@@ -84,28 +84,22 @@ def answer_fit(read: Job, key: str | None, unit: str, *, as_json: bool) -> int:
         return _fit_format(read, unit, as_json=as_json)
     if resolve_key(read, key.removeprefix("-")) == SHARE:
         return _share(read, key, as_json=as_json)
+    from everybyte.plan.answer import advice_on
     from everybyte.plan.fit import fit
 
     with Progress(f"growing {key}") as progress:
         result = fit(read, key, tell=lambda value: setattr(progress, "words", f"trying {value:,}"))
-    rows = _advice(read) if result.value is None and result.is_complete else ()
+    rows = advice_on(read, result)
     if as_json:
         from everybyte.report.as_json import fit_object, line
 
-        click.echo(line({**fit_object(read.name, result), "advice": rows}))
+        click.echo(line(fit_object(read.name, result, rows)))
     else:
         from everybyte.report.console import open_console
         from everybyte.report.fit import show_fit
 
         show_fit(open_console(), result, unit, rows)
     return FITS if result.value is not None else DOES_NOT_FIT
-
-
-def _advice(job: Job) -> tuple[dict[str, Any], ...]:
-    """What would make the job fit as it stands."""
-    from everybyte.plan.answer import answered
-
-    return answered(job).advice
 
 
 def _share(job: Job, key: str, *, as_json: bool) -> int:

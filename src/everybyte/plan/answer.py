@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,6 +14,9 @@ from everybyte.job.flags import as_flags
 from everybyte.ledger.answer import Answer
 from everybyte.plan.caveats import caveats
 from everybyte.plan.start.taken import Taken, get
+
+if TYPE_CHECKING:
+    from everybyte.plan.fit import FitResult
 
 Remake = Callable[[Mapping[str, Any]], Job]
 
@@ -34,6 +37,11 @@ def answered(job: Job, taken: Taken | None = None, remake: Remake | None = None,
     from everybyte.plan.advice import advice
 
     return msgspec.structs.replace(answer, advice=tuple(row.as_dict() for row in advice(job, answer, origins, remake)))
+
+
+def advice_on(job: Job, found: FitResult) -> tuple[dict[str, Any], ...]:
+    """What would make a job fit, where a search for the largest value found none."""
+    return () if found.value is not None or not found.is_complete else answered(job).advice
 
 
 def _laid_out(job: Job) -> tuple[Job, Taken]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -70,8 +70,8 @@ def differences_object(here: RankAnswer, there: RankAnswer, rows: Sequence[Diffe
     return {"everybyte": __version__, "schema": SCHEMA, "rank": ranks[0], "against": ranks[1], "differences": found}
 
 
-def fit_object(name: str | None, result: FitResult) -> dict[str, Any]:
-    """The result of a search for the largest or smallest value."""
+def fit_object(name: str | None, result: FitResult, advice: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """The result of a search for the largest or smallest value, with what would make it fit where nothing does."""
     answer = result.answer
     return {
         **head(name),
@@ -80,6 +80,7 @@ def fit_object(name: str | None, result: FitResult) -> dict[str, Any]:
         "fits": result.value is not None,
         "value": result.value,
         "unlimited": result.unlimited,
+        "advice": advice,
         "limit": result.limit,
         "is_complete": result.is_complete,
         "headroom": answer.headroom if answer else None,

@@ -192,6 +192,7 @@ class FitAnswer(Head, frozen=True, kw_only=True, omit_defaults=True):
     smallest: bool = False
     value: int | str | None = None
     unlimited: bool = False
+    advice: tuple[dict[str, Any], ...] = ()
     limit: str = ""
     is_complete: bool = True
     headroom: int | None = None

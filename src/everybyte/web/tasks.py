@@ -53,9 +53,11 @@ def fit(body: bytes) -> bytes:
             from everybyte.plan.share import feasible
 
             return _line(as_json.share_object(job.name, feasible(job)))
+        from everybyte.plan.answer import advice_on
         from everybyte.plan.fit import fit as grow
 
-        return _line(as_json.fit_object(job.name, grow(job, asked.grow)))
+        result = grow(job, asked.grow)
+        return _line(as_json.fit_object(job.name, result, advice_on(job, result)))
     except BadInput as error:
         raise _renamed(error, "--grow", "grow") from None
 
