@@ -14,6 +14,9 @@ from everybyte.rules.quantization.gguf.types import block_of
 Shape = tuple[int, int, int, int]
 INPUT, OUTPUT = 1, 2
 """Flags of a tensor (ggml.h GGML_TENSOR_FLAG_*)."""
+UNPLACED = -1
+VIEWS = frozenset(("view", "reshape", "permute", "transpose", "none"))
+"""Operations that compute nothing (ggml_is_view_op)."""
 
 
 class Kind(NamedTuple):
@@ -42,9 +45,29 @@ F32, F16, I32, I64 = kind("f32"), kind("f16"), kind("i32"), kind("i64")
 
 
 class Tensor:
-    """A tensor of a graph. `outside`: it lives in a buffer of its own (weights, caches) on `device`; a `view` has no memory either."""
+    """A tensor of a graph. `outside`: it lives in a buffer of its own (weights, caches) on `device`; a `view` has no memory either.
 
-    __slots__ = ("device", "extra", "flags", "is_weight", "kind", "nb", "ne", "op", "outside", "seen", "sources", "stays", "view")
+    What stands here in the class is so for most tensors. A graph is scheduled and planned once: `place` and what follows is what is then known of a tensor.
+    """
+
+    device: int | None = None
+    outside = False
+    is_weight = False
+    stays = False
+    """A weight in host memory in a format that no GPU computes with."""
+    extra = 0
+    """Bytes that the device asks for behind the tensor's own (a flash attention's converted cache)."""
+    seen = False
+    place = UNPLACED
+    """The device that computes it, as the scheduler says."""
+    children = 0
+    """Readers that are still to come."""
+    views = 0
+    """Views that are still read."""
+    is_held = False
+    """It has memory: at `offset` of the buffer of `home`."""
+    offset = 0
+    home = 0
 
     def __init__(
         self,
@@ -58,33 +81,19 @@ class Tensor:
         flags: int = 0,
     ) -> None:
         self.kind = kind
-        self.ne: Shape = (*ne, *(1,) * (4 - len(ne)))  # type: ignore[assignment]
+        self.ne: Shape = ne if len(ne) == 4 else (*ne, *(1,) * (4 - len(ne)))  # type: ignore[assignment]
         self.nb: Shape = nb or contiguous(kind, self.ne)
         self.op = op
         self.sources = list(sources)
         self.view: Tensor | None = (view.view or view) if view is not None else None
         self.flags = flags
-        self.device: int | None = None
-        self.outside = False
-        self.is_weight = False
-        self.stays = False
-        """A weight in host memory in a format that no GPU computes with."""
-        self.extra = 0
-        """Bytes that the device asks for behind the tensor's own (a flash attention's converted cache)."""
-        self.seen = False
 
     @property
     def nbytes(self) -> int:
         """Bytes from the first to the last number (ggml_nbytes)."""
-        first = self.nb[0] if self.kind.block == 1 else self.kind.row_bytes(self.ne[0])
-        if self.kind.block == 1:
-            first += (self.ne[0] - 1) * self.nb[0]
-        return first + sum((n - 1) * step for n, step in zip(self.ne[1:], self.nb[1:], strict=True))
-
-    @property
-    def is_view_op(self) -> bool:
-        """Operations that compute nothing (ggml_is_view_op)."""
-        return self.op in ("view", "reshape", "permute", "transpose", "none")
+        (n0, n1, n2, n3), (b0, b1, b2, b3) = self.ne, self.nb
+        first = n0 * b0 if self.kind.block == 1 else self.kind.row_bytes(n0)
+        return first + (n1 - 1) * b1 + (n2 - 1) * b2 + (n3 - 1) * b3
 
 
 def contiguous(kind: Kind, ne: Shape) -> Shape:
@@ -102,18 +111,18 @@ class Graph:
 
     def expand(self, tensor: Tensor) -> Tensor:
         """Adds a tensor with everything that it is made of (ggml_build_forward_expand)."""
-        stack = [(tensor, 0)]
+        if tensor.seen:
+            return tensor
+        tensor.seen = True
+        stack = [(tensor, iter(tensor.sources))]
         while stack:
-            at, index = stack.pop()
-            if index == 0:
-                if at.seen:
-                    continue
-                at.seen = True
-            if index < len(at.sources):
-                stack.append((at, index + 1))
-                stack.append((at.sources[index], 0))
-            elif at.op == "none":
-                self.leafs.append(at)
+            at, rest = stack[-1]
+            for source in rest:
+                if not source.seen:
+                    source.seen = True
+                    stack.append((source, iter(source.sources)))
+                    break
             else:
-                self.nodes.append(at)
+                stack.pop()
+                (self.leafs if at.op == "none" else self.nodes).append(at)
         return tensor

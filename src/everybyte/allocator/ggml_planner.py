@@ -70,16 +70,6 @@ class Pool:
         sizes.insert(index, size)
 
 
-class _State:
-    """What the allocator knows of a tensor."""
-
-    __slots__ = ("children", "device", "is_held", "offset", "views")
-
-    def __init__(self) -> None:
-        self.children = self.views = self.offset = self.device = 0
-        self.is_held = False
-
-
 class _Planner:
     """Walks the scheduled graph once."""
 
@@ -89,13 +79,6 @@ class _Planner:
         self.pools = [Pool(GPU_ALIGNMENT) for _ in range(devices.gpus)] + [Pool(CPU_ALIGNMENT)]
         self.inplace = MORE_INPLACE if rules.more_inplace else INPLACE
         self.trims = rules.more_inplace
-        self.states: dict[int, _State] = {}
-
-    def state(self, tensor: Tensor) -> _State:
-        found = self.states.get(id(tensor))
-        if found is None:
-            found = self.states[id(tensor)] = _State()
-        return found
 
     def size(self, tensor: Tensor, device: int) -> int:
         """Bytes that a device asks for (get_alloc_size)."""
@@ -109,81 +92,75 @@ class _Planner:
 
     def hold(self, tensor: Tensor, device: int) -> None:
         """Gives a tensor memory, if it needs some: that of a source which nobody else reads, or new bytes."""
-        state = self.state(tensor)
-        if state.is_held or tensor.outside or tensor.view is not None:
+        if tensor.is_held or tensor.outside or tensor.view is not None:
             return
-        state.is_held = True
-        if tensor.op in self.inplace and self._take_over(tensor, state):
+        tensor.is_held = True
+        if tensor.op in self.inplace and self._take_over(tensor):
             return
-        state.device = device
-        state.offset = self.pools[device].take(self.size(tensor, device))
+        tensor.home = device
+        tensor.offset = self.pools[device].take(self.size(tensor, device))
 
-    def _take_over(self, tensor: Tensor, state: _State) -> bool:
+    def _take_over(self, tensor: Tensor) -> bool:
         for source in tensor.sources:
-            held = self.state(source)
-            if not held.is_held or source.flags & OUTPUT:
+            if not source.is_held or source.flags & OUTPUT or source.children != 1 or source.views:
                 continue
             if source.kind is not tensor.kind or source.ne != tensor.ne or source.nb != tensor.nb:
                 continue
-            if held.children == 1 and not held.views:
-                state.device, state.offset = held.device, held.offset
-                held.is_held = False
-                if self.trims:
-                    self._trim(tensor, source, state)
-                return True
+            tensor.home, tensor.offset = source.home, source.offset
+            source.is_held = False
+            if self.trims:
+                self._trim(tensor, source)
+            return True
         return False
 
-    def _trim(self, tensor: Tensor, source: Tensor, state: _State) -> None:
-        pool = self.pools[state.device]
-        kept, had = (pool.padded(self.size(t, state.device)) for t in (tensor, source))
+    def _trim(self, tensor: Tensor, source: Tensor) -> None:
+        pool = self.pools[tensor.home]
+        kept, had = (pool.padded(self.size(t, tensor.home)) for t in (tensor, source))
         if had > kept:
-            pool.give(state.offset + kept, had - kept)
+            pool.give(tensor.offset + kept, had - kept)
 
     def free(self, tensor: Tensor) -> None:
         """Frees a tensor; outputs stay."""
         if tensor.flags & OUTPUT:
             return
-        state = self.state(tensor)
-        self.pools[state.device].give(state.offset, self.size(tensor, state.device))
-        state.is_held = False
+        self.pools[tensor.home].give(tensor.offset, self.size(tensor, tensor.home))
+        tensor.is_held = False
 
     def run(self, leafs: list[Tensor]) -> list[int]:
         """Peak of each device."""
-        place = self.plan.place
         for leaf in (*self.plan.first, *leafs):
-            self.hold(leaf, place[id(leaf)])
+            self.hold(leaf, leaf.place)
         for node in self.plan.nodes:
             if node.view is not None and node.op != "none":
-                self.state(node.view).views += 1
+                node.view.views += 1
             if node.flags & INPUT:
-                self.hold(node, place[id(node)])
+                self.hold(node, node.place)
             for source in node.sources:
-                self.state(source).children += 1
+                source.children += 1
                 if source.flags & INPUT:
-                    self.hold(source, place[id(node)])
+                    self.hold(source, node.place)
         for node in self.plan.nodes:
-            device = place[id(node)]
+            device = node.place
             for source in node.sources:
-                self.hold(source, device)
+                if not source.is_held:
+                    self.hold(source, device)
             self.hold(node, device)
             for source in node.sources:
-                self._read(source)
+                source.children -= 1
+                if not source.children and not source.views:
+                    self._end(source)
         return [pool.peak for pool in self.pools]
 
-    def _read(self, source: Tensor) -> None:
-        """One reader fewer; the last one frees."""
-        state = self.state(source)
-        state.children -= 1
-        if state.children or state.views:
-            return
-        if source.view is None:
-            if state.is_held:
+    def _end(self, source: Tensor) -> None:
+        """Nobody reads a tensor any more: it is freed, or that of which it is a view, if nobody reads that either."""
+        above = source.view
+        if above is None:
+            if source.is_held:
                 self.free(source)
             return
-        above = self.state(source.view)
         above.views -= 1
         if not above.views and not above.children and above.is_held:
-            self.free(source.view)
+            self.free(above)
 
 
 def compute_buffers(graph: Graph, devices: Devices, rules: Rules) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from everybyte.allocator.ggml import INPUT, OUTPUT, Graph, Tensor
+from everybyte.allocator.ggml import INPUT, OUTPUT, UNPLACED, VIEWS, Graph, Tensor
 
 
 class Rules(NamedTuple):
@@ -52,8 +52,6 @@ class Scheduled(NamedTuple):
     nodes: list[Tensor]
     first: list[Tensor]
     """Copies that are there from the start."""
-    place: dict[int, int]
-    """id of a tensor -> device."""
     splits: int
 
 
@@ -88,39 +86,43 @@ def _by_neighbours(node: Tensor, devices: Devices, rules: Rules) -> int | None:
     return None
 
 
-def _spread(place: dict[int, int], order: Iterable[Tensor], without: int | None) -> None:
+def _spread(order: Iterable[Tensor], without: int) -> None:
     """Nodes without a device take that of the last one before them; `without`: a device that is not handed on."""
-    current: int | None = None
+    current = UNPLACED
     for node in order:
-        found = place.get(id(node))
-        if found is not None:
-            current = None if found == without else found
-        elif current is not None:
-            place[id(node)] = current
+        if node.place != UNPLACED:
+            current = UNPLACED if node.place == without else node.place
+        elif current != UNPLACED:
+            node.place = current
 
 
-def assign(graph: Graph, devices: Devices, rules: Rules) -> dict[int, int]:
+def assign(graph: Graph, devices: Devices, rules: Rules) -> None:
     """The device of every tensor."""
-    place: dict[int, int] = {}
     for tensor in (*graph.leafs, *graph.nodes):
-        found = tensor.device if tensor.device is not None and not tensor.outside else _by_neighbours(tensor, devices, rules)
-        if found is not None:
-            place[id(tensor)] = found
-    working = [node for node in graph.nodes if not node.is_view_op]
-    for without in (devices.cpu, None):
-        _spread(place, working, without)
-        _spread(place, reversed(working), without)
+        own = tensor.device if tensor.device is not None and not tensor.outside else _by_neighbours(tensor, devices, rules)
+        tensor.place = UNPLACED if own is None else own
+    working = [node for node in graph.nodes if node.op not in VIEWS]
+    for without in (devices.cpu, UNPLACED):
+        _spread(working, without)
+        _spread(reversed(working), without)
     for node in graph.nodes:
-        if node.view is not None and id(node) not in place and id(node.view) in place:
-            place[id(node)] = place[id(node.view)]
+        if node.place == UNPLACED and node.view is not None:
+            node.place = node.view.place
         for source in node.sources:
-            if id(source) not in place:
-                above = place.get(id(source.view)) if source.view is not None else None
-                place[id(source)] = above if above is not None else place.get(id(node), devices.cpu)
-        place.setdefault(id(node), devices.cpu)
+            if source.place == UNPLACED:
+                source.place = _place_beside(source, node, devices)
+        if node.place == UNPLACED:
+            node.place = devices.cpu
     for leaf in graph.leafs:
-        place.setdefault(id(leaf), devices.cpu)
-    return place
+        if leaf.place == UNPLACED:
+            leaf.place = devices.cpu
+
+
+def _place_beside(source: Tensor, node: Tensor, devices: Devices) -> int:
+    """A source is where that is of which it is a view, else where its reader is, else in host memory."""
+    if source.view is not None and source.view.place != UNPLACED:
+        return source.view.place
+    return devices.cpu if node.place == UNPLACED else node.place
 
 
 class _Split:
@@ -135,8 +137,7 @@ class _Split:
 class _Splitter:
     """Cuts the graph where the device changes."""
 
-    def __init__(self, place: dict[int, int], devices: Devices, rules: Rules) -> None:
-        self.place = place
+    def __init__(self, devices: Devices, rules: Rules) -> None:
         self.devices = devices
         self.rules = rules
         self.splits: list[_Split] = []
@@ -147,10 +148,10 @@ class _Splitter:
         """All nodes."""
         waiting: list[Tensor] = []
         for node in graph.nodes:
-            if node.is_view_op:
+            if node.op in VIEWS:
                 (self.splits[-1].nodes if self.splits else waiting).append(node)
                 continue
-            device = self.place[id(node)]
+            device = node.place
             if not self.splits or device != self.splits[-1].device or self._full(node):
                 self.splits.append(_Split(device))
                 self.splits[-1].nodes, waiting = waiting, []
@@ -167,7 +168,7 @@ class _Splitter:
         if not split.inputs:
             return False
         for source in node.sources:
-            if self.place[id(source)] == split.device:
+            if source.place == split.device:
                 continue
             if source.is_weight:
                 return True
@@ -177,7 +178,7 @@ class _Splitter:
 
     def _sources(self, node: Tensor, split: _Split) -> None:
         for index, source in enumerate(node.sources):
-            at = self.place[id(source)]
+            at = source.place
             if source.flags & INPUT and self.devices.copies > 1 and not self.rules.unused_inputs:
                 self._keep_copies(source)
             if at == split.device:
@@ -194,7 +195,7 @@ class _Splitter:
 
     def _keep_copies(self, source: Tensor) -> None:
         """One copy of an input of the graph for every batch under way, where it is; the tensor itself is the current one."""
-        at = self.place[id(source)]
+        at = source.place
         if (id(source), at) in self.copies:
             return
         made = [source, *(self._copy(source, at) for _ in range(self.devices.copies - 1))]
@@ -205,26 +206,26 @@ class _Splitter:
 
     def _copy(self, source: Tensor, device: int) -> Tensor:
         made = Tensor(source.kind, source.ne, nb=source.nb)
-        self.place[id(made)] = device
+        made.place = device
         return made
 
 
 def schedule(graph: Graph, devices: Devices, rules: Rules) -> Scheduled:
     """Devices, splits and copies of a graph. Sources of nodes are replaced by their copies: a graph is scheduled once."""
-    place = assign(graph, devices, rules)
-    cut = _Splitter(place, devices, rules)
+    assign(graph, devices, rules)
+    cut = _Splitter(devices, rules)
     cut.run(graph)
     nodes: list[Tensor] = []
     first: list[Tensor] = []
     for source in cut.inputs:
-        first += cut.copies[id(source), place[id(source)]]
+        first += cut.copies[id(source), source.place]
     for split in cut.splits:
         for source in split.inputs:
             copies = cut.copies[id(source), split.device]
             keeper = Tensor(source.kind, source.ne, "none", (source,), view=source, nb=source.nb)
-            place[id(keeper)] = place[id(source)]
+            keeper.place = source.place
             nodes += (keeper, copies[0])
             if devices.copies > 1:
                 first += copies
         nodes += split.nodes
-    return Scheduled(nodes, first, place, len(cut.splits))
+    return Scheduled(nodes, first, len(cut.splits))
