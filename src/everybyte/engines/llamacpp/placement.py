@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 from everybyte.allocator.ggml import Kind, kind
 from everybyte.basics.errors import BadInput
+from everybyte.basics.record import Record
 from everybyte.catalog.releases import Release
 from everybyte.engines.llamacpp.extra import Keys
 from everybyte.engines.llamacpp.settings import Override, overrides_of
 from everybyte.job import Job
 
 
-class Formats(NamedTuple):
+class Formats(Record, frozen=True):
     """Formats of the weights as the graph needs them."""
 
     base: str
@@ -60,6 +61,8 @@ class Split(NamedTuple):
 
     def tensor(self, name: str, index: int) -> int:
         """The device of a tensor, by the first override that fits its full name."""
+        if not self.overrides:
+            return self.layer(index)
         leaf = name if name.endswith((".bias", ".scale")) or "." in name else f"{name}.weight"
         return self.named(leaf if index < 0 or index >= self.layers else f"blk.{index}.{leaf}", index)
 
@@ -77,7 +80,7 @@ class Split(NamedTuple):
     def kind(self, name: str, index: int) -> Kind:
         """The format of a weight matrix."""
         full = f"{name}.weight" if index < 0 or index >= self.layers else f"blk.{index}.{name}.weight"
-        return kind(_table(self.formats.by_name).get(full, self.formats.base))
+        return kind(_table(self.formats).get(full, self.formats.base))
 
     def stays(self, name: str, index: int) -> bool:
         """Whether a weight in host memory is in a format that no GPU computes with: it is not copied for large batches."""
@@ -87,8 +90,8 @@ class Split(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _table(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    return dict(pairs)
+def _table(formats: Formats) -> dict[str, str]:
+    return dict(formats.by_name)
 
 
 def _device(name: str, gpus: int, own: int) -> int:

@@ -50,6 +50,7 @@ class _Decoder:
         self.blocks = blocks_of(network)
         self.b = Builder(prompt, placement, network.hidden, len(self.blocks))
         self.windows = knows_windows(network)
+        self.has_delta_nets = any(isinstance(part, GatedDeltaNet) for block in self.blocks for part in parts_of(block))
         self.positions: Tensor | None = None
         self.outputs: Tensor | None = None
         self.states: States | None = None
@@ -156,7 +157,7 @@ class _Decoder:
         if block.after != ("", ""):
             raise NoGraph("a block with norms on its sums")
         y = self._norm(x, block.norm, "attn_norm", index) if block.pre[0] else x
-        if any(isinstance(part, GatedDeltaNet) for each in self.blocks for part in parts_of(each)):
+        if self.has_delta_nets:
             self.b.graph.expand(y)
         y = self._mixer(index, block.mixer, y)
         y, x = self._picked(index, y, x)
