@@ -89,19 +89,14 @@ def copies(folder: Path, count: int) -> list[Path]:
 
 
 def run(mutants: list[Mutant], sets: dict[str, list[str]], trees: list[Path]) -> int:
-    """Runs the tests without a mutant, then with each of them. The exit code."""
-    free: Queue[Path] = Queue()
-    for tree in trees:
-        free.put(tree)
+    """Tries the mutants, several at a time. The exit code."""
+    bench = Bench(trees)
     with ThreadPoolExecutor(len(trees)) as pool:
-        files = list(dict.fromkeys(test for mutant in mutants for test in sets[mutant.tests]))
-        broken = [test for test, passed in zip(files, pool.map(lambda test: passes_unchanged(test, free), files), strict=True) if not passed]
-        if broken:
-            print(f"these tests fail without any mutant: {', '.join(broken)}", file=sys.stderr)
-            return 2
-        print(f"{len(files)} files of tests pass without a mutant", flush=True)
-        found = pool.map(lambda mutant: try_one(mutant, sets[mutant.tests], free), mutants)
+        found = pool.map(lambda mutant: bench.tried(mutant, sets[mutant.tests]), mutants)
         survivors = [mutant for number, (mutant, killer) in enumerate(zip(mutants, found, strict=True), 1) if not told(mutant, killer, number, len(mutants))]
+    if bench.broken:
+        print(f"these tests fail without any mutant: {', '.join(sorted(bench.broken))}", file=sys.stderr)
+        return 2
     killed = len(mutants) - len(survivors)
     print(f"{killed} of {len(mutants)} mutants are killed, {killed / max(len(mutants), 1):.0%}")
     for mutant in survivors:
@@ -109,30 +104,53 @@ def run(mutants: list[Mutant], sets: dict[str, list[str]], trees: list[Path]) ->
     return 0 if killed >= ENOUGH * len(mutants) else 1
 
 
+class Bench:
+    """Copies of the tree, and which files of tests pass in an unchanged one."""
+
+    def __init__(self, trees: list[Path]) -> None:
+        self.free: Queue[Path] = Queue()
+        for tree in trees:
+            self.free.put(tree)
+        self.sound: dict[str, bool] = {}
+        self.broken: set[str] = set()
+
+    def tried(self, mutant: Mutant, tests: list[str]) -> tuple[str, float]:
+        """(the file of tests that kills a mutant, empty for none; seconds). A file kills that fails with the mutant and passes without it."""
+        started = time.monotonic()
+        with borrowed(self.free) as tree:
+            for test in tests:
+                with changed(tree, mutant):
+                    survived = passes(test, tree)
+                if not survived and self.is_sound(test, tree):
+                    return test, time.monotonic() - started
+        return "", time.monotonic() - started
+
+    def is_sound(self, test: str, tree: Path) -> bool:
+        """Whether a file of tests passes without a mutant; each is asked once."""
+        if test not in self.sound:
+            self.sound[test] = passes(test, tree)
+            if not self.sound[test]:
+                self.broken.add(test)
+        return self.sound[test]
+
+
+@contextmanager
+def changed(tree: Path, mutant: Mutant) -> Iterator[None]:
+    """While entered, the mutant's file has its mistake."""
+    path = tree / "src" / "everybyte" / mutant.file
+    whole = path.read_text(encoding="utf-8")
+    path.write_text(whole.replace(mutant.find, mutant.put), encoding="utf-8")
+    try:
+        yield
+    finally:
+        path.write_text(whole, encoding="utf-8")
+
+
 def told(mutant: Mutant, killer: tuple[str, float], number: int, total: int) -> bool:
     """Prints what became of a mutant; whether it was killed."""
     test, seconds = killer
     print(f"[{number:2}/{total}] {seconds:4.0f} s  {f'killed by {test}' if test else 'SURVIVED'}: {mutant.name}", flush=True)
     return bool(test)
-
-
-def passes_unchanged(test: str, free: Queue[Path]) -> bool:
-    """Whether a file of tests passes in an unchanged copy."""
-    with borrowed(free) as tree:
-        return passes(test, tree)
-
-
-def try_one(mutant: Mutant, tests: list[str], free: Queue[Path]) -> tuple[str, float]:
-    """(the file of tests that kills a mutant, empty for none; seconds)."""
-    started = time.monotonic()
-    with borrowed(free) as tree:
-        path = tree / "src" / "everybyte" / mutant.file
-        whole = path.read_text(encoding="utf-8")
-        path.write_text(whole.replace(mutant.find, mutant.put), encoding="utf-8")
-        try:
-            return next((test for test in tests if not passes(test, tree)), ""), time.monotonic() - started
-        finally:
-            path.write_text(whole, encoding="utf-8")
 
 
 @contextmanager
