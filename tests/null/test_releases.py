@@ -90,7 +90,7 @@ def test_a_default_is_the_last_that_was_set() -> None:
 
 def test_scales() -> None:
     """Versions, days and builds are written as people write them."""
-    assert [written(number) for number in ((0, 20, 1), (2024, 12, 26), (5145,))] == ["0.20.1", "2024-12-26", "b5145"]
+    assert [written(number) for number in ((0, 20, 1), (2024, 12, 26), (2024, 7), (5145,))] == ["0.20.1", "2024-12-26", "2024-07", "b5145"]
     assert newest("litgpt").title == "LitGPT 2026-06-29"
     assert Release("litgpt", (2024, 3, 18), name="0.2").title == "LitGPT 0.2"
 

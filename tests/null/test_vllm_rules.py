@@ -8,10 +8,12 @@ import pytest
 
 from everybyte import estimate
 from everybyte.basics.errors import BadInput, Unsupported
+from everybyte.engines.vllm.extra import Keys
 from everybyte.engines.vllm.network import stage_sizes
 from everybyte.engines.vllm.pages import Demand, Spec, pages_of_request, plan_of
 from everybyte.engines.vllm.release import is_v1, release_of
 from everybyte.job import Serve
+from everybyte.job.extra import section
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 
 FULL = Spec("full", 16, 4096)
@@ -21,7 +23,7 @@ DEMAND = Demand(32768, 8192)
 
 def release(version: str | None, extra: dict[str, Any] | None = None) -> tuple[tuple[int, ...], bool]:
     """Version and engine of a job."""
-    found = release_of(Serve(engine="vllm", version=version), extra or {}, ResolvedSettings())
+    found = release_of(Serve(engine="vllm", version=version), section(extra, Keys, "serve.extra"), ResolvedSettings())
     return found.number, is_v1(found)
 
 

@@ -88,7 +88,7 @@ def test_latents_are_whole_on_every_rank() -> None:
     [
         ({"mesh": {"tp": 3}}, "serve.mesh"), ({"kv_dtype": "q8_0"}, "serve.kv_dtype"), ({"weights": "int3x"}, "serve.weights.format"),
         ({"extra": {"VLLM_USE_V1": 2}}, "serve.extra.VLLM_USE_V1"), ({"extra": {"dtype": "float8"}}, "serve.extra.dtype"),
-        ({"extra": {"cpu-offload-gb": -1}}, "serve.extra.cpu_offload_gb"), ({"mesh": {"tp": 2}}, "serve.mesh"),
+        ({"extra": {"cpu-offload-gb": -1}}, "serve.extra.cpu-offload-gb"), ({"mesh": {"tp": 2}}, "serve.mesh"),
         ({"mesh": {"pp": 1}, "extra": {"VLLM_PP_LAYER_PARTITION": "1,2"}}, "serve.extra.VLLM_PP_LAYER_PARTITION"),
     ],
 )  # fmt: skip

@@ -156,7 +156,7 @@ def written(number: Number) -> str:
     if len(number) == 1:
         return f"b{number[0]}"
     if number and number[0] >= _FIRST_YEAR:
-        return f"{number[0]}-{number[1]:02}-{number[2]:02}"
+        return "-".join([str(number[0]), *(f"{part:02}" for part in number[1:])])
     return ".".join(map(str, number))
 
 

@@ -11,6 +11,7 @@ import re
 from msgspec.structs import replace
 
 from everybyte.basics.dtypes import BF16, FP32
+from everybyte.catalog.releases import Release, newest, number_of
 from everybyte.engines.torchtune.several import sharded, with_units
 from everybyte.job import Adapter, Job, Train
 from everybyte.layers.network import Network
@@ -28,18 +29,20 @@ from everybyte.rules.step.training import training
 LINEARS = {"output_proj": "o_proj", "w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
 """torchtune's names of linear layers -> those of the Hugging Face modules."""
 
-LOGITS_DROPPED_FROM = "2024-07"
-"""Month from which the loop deletes the logits before backward and shifts labels instead of logits (#1235)."""
-
 ROPE_SOURCE = "torchtune modules/position_embeddings.py: cos and sin of every position in fp32, one buffer that all layers share"
+
+
+def release_of(version: str | None) -> Release:
+    """The month of the code that a job's version names (`2024-05`); the newest where it names none."""
+    month = re.search(r"\b20\d\d-\d\d", version or "")
+    return newest("torchtune") if month is None else Release("torchtune", number_of(month[0]))
 
 
 def loss(train: Train, choices: ResolvedSettings) -> str:
     """Chunked cross entropy is the configs' default since 2024-08; compile covers it too."""
     kind = train.loss.kind if train.loss else None
     if kind == "standard":
-        month = re.search(r"\b20\d\d-\d\d", train.version or "")
-        return "upcast-transposed" if month and month[0] < LOGITS_DROPPED_FROM else "upcast-output"
+        return "upcast-output" if release_of(train.version).has("drops_logits") else "upcast-transposed"
     if kind == "fused-linear":
         return "fused-linear"
     return "chunked-compiled" if train.compile else "chunked"

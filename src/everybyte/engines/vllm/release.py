@@ -6,6 +6,7 @@ import re
 
 from everybyte.basics.errors import BadInput
 from everybyte.catalog.releases import Release, newest, number_of, written
+from everybyte.engines.vllm.extra import Keys
 from everybyte.job import Serve
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 
@@ -18,12 +19,10 @@ _NUMBER = re.compile(r"(?:vllm[ =]*)?v?(\d+)\.(\d+)(?:\.(\d+))?")
 _ON, _OFF = (1, "1", True), (0, "0", False)
 
 
-def release_of(serve: Serve, extra: dict[str, object], choices: ResolvedSettings) -> Release:
+def release_of(serve: Serve, keys: Keys, choices: ResolvedSettings) -> Release:
     """The version of a job; without one the latest that was read, or where VLLM_USE_V1 is 0 the last that many ran with V0. Raises BadInput for text
     that is no version."""
-    asked = extra.get("VLLM_USE_V1")
-    if asked not in (None, *_ON, *_OFF):
-        raise BadInput("serve.extra.VLLM_USE_V1", f"must be 0 or 1, not {asked!r}")
+    asked = keys.VLLM_USE_V1
     found = _NUMBER.search(serve.version or "")
     if serve.version and found is None:
         raise BadInput("serve.version", f"{serve.version!r} is no version of vLLM; write for example 0.19.0")

@@ -12,6 +12,7 @@ from everybyte.basics.errors import Unsupported
 from everybyte.engines.vllm import compressed
 from everybyte.engines.vllm.activation import profile
 from everybyte.engines.vllm.caches import batches, layers_of
+from everybyte.engines.vllm.extra import Keys
 from everybyte.engines.vllm.loading import Draft, draft_of, served, text_alone, unfolded
 from everybyte.engines.vllm.network import fields_of, stage_sizes
 from everybyte.engines.vllm.overhead import graph_line, non_torch
@@ -21,6 +22,7 @@ from everybyte.engines.vllm.release import is_v1
 from everybyte.engines.vllm.settings import Settings, gguf_type, settings_of
 from everybyte.engines.vllm.weights import ranks_of, weight_rows
 from everybyte.job import Job
+from everybyte.job.extra import section
 from everybyte.layers.network import Network
 from everybyte.layers.recording.setup import Setup
 from everybyte.ledger.build import Line, plain
@@ -64,7 +66,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     refuse_odd(network, s.tp)
     if not is_v1(s.release) and network.memory(s.context) and not {"activation_peak", "kv.pool"} & known.keys():
         raise Unsupported("serve.version", PROFILED_APART)
-    sizes = stage_sizes(network.layers, s.pp, (job.serve.extra or {}).get("VLLM_PP_LAYER_PARTITION"))
+    sizes = stage_sizes(network.layers, s.pp, section(job.serve.extra, Keys, "serve.extra").VLLM_PP_LAYER_PARTITION)
     draft = draft_of(job.serve, s, choices)
     stages = []
     for index in range(s.pp):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec.structs import replace
 
 from everybyte.basics.dtypes import DTYPES, DType
@@ -14,8 +12,10 @@ from everybyte.basics.units import GiB
 from everybyte.catalog.generations import by_word, major_of
 from everybyte.catalog.gpus import Gpu, find_gpu
 from everybyte.catalog.releases import Release
+from everybyte.engines.vllm.extra import Keys
 from everybyte.engines.vllm.release import V0, is_v1, release_of
 from everybyte.job import CudaGraphs, Job, Serve, ServeLora
+from everybyte.job.extra import section
 from everybyte.layers.network import Network
 from everybyte.rules.accounting.account import Device
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
@@ -88,17 +88,17 @@ def settings_of(job: Job, network: Network, device: Device, weights: DType, choi
     """Reads `serve` and `serve.extra`, whose keys are vLLM's own arguments, with - or _."""
     assert job.serve is not None
     serve = job.serve
-    extra = {key.lstrip("-").replace("-", "_") if not key.isupper() else key: value for key, value in (serve.extra or {}).items()}
-    release = release_of(serve, extra, choices)
-    if release.has("has_v0") and generation(device) < OLDEST_V1 and "VLLM_USE_V1" not in extra:
+    keys = section(serve.extra, Keys, "serve.extra")
+    release = release_of(serve, keys, choices)
+    if release.has("has_v0") and generation(device) < OLDEST_V1 and keys.VLLM_USE_V1 is None:
         release = replace(release, variant=V0)
     origin = default_of(f"vLLM {release.text}")
     context = choices.pick("serve.context", serve.context, network.max_positions or CONTEXT, inferred("the model's maximum"))
     mesh = serve.mesh
     tp, pp, dp = (((getattr(mesh, axis) if mesh else None) or 1) for axis in ("tp", "pp", "dp"))
     _check_gpus(job, tp, pp, dp)
-    images = serve.multimodal is not False and not extra.get("language_model_only") and any(tower.name != "encoder" for tower in network.towers)
-    lora = _lora(serve, extra)
+    images = serve.multimodal is not False and not keys.language_model_only and any(tower.name != "encoder" for tower in network.towers)
+    lora = _lora(serve, keys)
     batched, sequences = _limits(release, context, device, images=images, lora=lora is not None, mla=is_latent(network))
     sequences = choices.pick("serve.sequences", serve.sequences, sequences, origin)
     batched = choices.pick("serve.batched_tokens", serve.batched_tokens, max(batched, 0 if is_v1(release) else sequences), origin)
@@ -107,22 +107,22 @@ def settings_of(job: Job, network: Network, device: Device, weights: DType, choi
     if kv is not None and kv.v not in (None, kv.k):
         raise Unsupported("serve.kv_dtype.v", "vLLM stores K and V in the same format")
     graphs = serve.cuda_graphs
-    eager = graphs is False or bool(extra.get("enforce_eager"))
+    eager = graphs is False or keys.enforce_eager
     draft = serve.draft
     return Settings(
         release, context, batched, min(sequences, batched), fraction, tp, pp, dp,
-        dcp=_whole(extra, "decode_context_parallel_size", (mesh.cp if mesh else None) or 1),
-        experts_parallel=bool(extra.get("enable_expert_parallel")) or ((mesh.ep if mesh else None) or 1) > 1,
+        dcp=(mesh.cp if mesh else None) or 1 if keys.decode_context_parallel_size is None else keys.decode_context_parallel_size,
+        experts_parallel=keys.enable_expert_parallel or ((mesh.ep if mesh else None) or 1) > 1,
         block_size=serve.block_size or 0,
         kv_dtype=choices.pick("serve.kv_dtype", kv.k if kv else None, "auto", origin),
-        compute=_compute(extra, weights), gguf=gguf_type(serve), generation=generation(device), eager=eager,
+        compute=_compute(keys, weights), gguf=gguf_type(serve), generation=generation(device), eager=eager,
         sizes=(graphs.sizes or ()) if isinstance(graphs, CudaGraphs) else (),
-        attention=_attention(serve, extra), lora=lora, draft=(draft.method or "draft") if draft else "",
-        draft_tokens=(draft.tokens or 1) if draft else 0, images=images, profiles_images=not extra.get("skip_mm_profiling"),
-        prefix_caching=_flag(extra, "enable_prefix_caching"), state_mode=str(extra.get("mamba_cache_mode") or ""),
-        state_block=_whole(extra, "mamba_block_size", 0), state_dtype=str(extra.get("mamba_cache_dtype") or "auto"),
-        recurrent_dtype=str(extra.get("mamba_ssm_cache_dtype") or "auto"), offload=_whole(extra, "cpu_offload_gb", 0) * GiB,
-        pool_bytes=_whole(extra, "kv_cache_memory_bytes", 0), joined=bool(extra.get("disable_hybrid_kv_cache_manager")),
+        attention=_attention(serve, keys), lora=lora, draft=(draft.method or "draft") if draft else "",
+        draft_tokens=(draft.tokens or 1) if draft else 0, images=images, profiles_images=not keys.skip_mm_profiling,
+        prefix_caching=keys.enable_prefix_caching, state_mode=keys.mamba_cache_mode,
+        state_block=keys.mamba_block_size, state_dtype=keys.mamba_cache_dtype,
+        recurrent_dtype=keys.mamba_ssm_cache_dtype, offload=int(keys.cpu_offload_gb * GiB),
+        pool_bytes=keys.kv_cache_memory_bytes or 0, joined=keys.disable_hybrid_kv_cache_manager,
     )  # fmt: skip
 
 
@@ -166,40 +166,26 @@ def _limits(release: Release, context: int, device: Device, *, images: bool, lor
     return (8192, 1024) if large else (2048, 256)
 
 
-def _lora(serve: Serve, extra: dict[str, Any]) -> Lora | None:
+def _lora(serve: Serve, keys: Keys) -> Lora | None:
     asked = serve.lora
-    if not asked and not extra.get("enable_lora"):
+    if not asked and not keys.enable_lora:
         return None
     rank, count = (asked.rank, asked.count) if isinstance(asked, ServeLora) else (None, None)
-    return Lora(rank or _whole(extra, "max_lora_rank", 16), count or _whole(extra, "max_loras", 1))
+    return Lora(rank or keys.max_lora_rank or Lora().rank, count or keys.max_loras or Lora().count)
 
 
-def _compute(extra: dict[str, Any], weights: DType) -> DType:
+def _compute(keys: Keys, weights: DType) -> DType:
     """--dtype, or that of the checkpoint."""
     words = {"float16": "fp16", "half": "fp16", "bfloat16": "bf16", "float32": "fp32", "float": "fp32"}
-    word = extra.get("dtype", "auto")
+    word = keys.dtype
     if word == "auto":
         return weights if weights.bits in (16, 32) else DTYPES["bf16"]
-    name = words.get(str(word), str(word))
+    name = words.get(word, word)
     if name not in ("fp16", "bf16", "fp32"):
         raise BadInput("serve.extra.dtype", f"must be auto, {', '.join(words)}, not {word!r}")
     return DTYPES[name]
 
 
-def _attention(serve: Serve, extra: dict[str, Any]) -> str:
-    listed = extra.get("attention_backends") or extra.get("attention_backend") or extra.get("VLLM_ATTENTION_BACKEND") or serve.attention or ""
-    return str(listed[0] if isinstance(listed, list) and listed else listed).upper()
-
-
-def _whole(extra: dict[str, Any], key: str, default: int) -> int:
-    value = extra.get(key)
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value != int(value):
-        raise BadInput(f"serve.extra.{key}", f"must be a whole number, not {value!r}")
-    return int(value)
-
-
-def _flag(extra: dict[str, Any], key: str) -> bool | None:
-    value = extra.get(key)
-    return None if value is None else bool(value)
+def _attention(serve: Serve, keys: Keys) -> str:
+    listed = keys.attention_backends or keys.attention_backend or keys.VLLM_ATTENTION_BACKEND or serve.attention or ""
+    return (listed if isinstance(listed, str) else listed[0]).upper()

@@ -9,7 +9,9 @@ import msgspec
 
 from everybyte.basics.dtypes import FP32
 from everybyte.basics.errors import Unsupported
+from everybyte.engines.pytorch.extra import Keys
 from everybyte.job import Job, Train
+from everybyte.job.extra import section
 from everybyte.rules.from_job.adapters import PREPARED
 from everybyte.rules.step.recipe import Recipe
 from everybyte.trace.jobs.optimizers import OPTIMIZERS
@@ -70,7 +72,7 @@ def refuse_recipe(train: Train, recipe: Recipe, *, mixture: bool) -> None:
     """Raises Unsupported for what the job's settings, with their defaults, come to and no program here does. `mixture`: the network has experts."""
     _refuse_kinds(recipe)
     kernels = recipe.setup.kernels
-    if (train.extra or {}).get("padded") and (not kernels.masked or kernels.attention == "flash"):
+    if section(train.extra, Keys).padded and (not kernels.masked or kernels.attention == "flash"):
         raise Unsupported("train.extra.padded", "padded batches are traced in a plain loop (train.framework: pytorch) with sdpa or eager attention")
     plan, setup = recipe.optimizer, recipe.setup
     if mixture and setup.packed is not None and kernels.experts != "grouped":
