@@ -20,6 +20,7 @@ COMMANDS: dict[str, str] = {
     "train": "The same for a training run, from flags.",
     "serve": "The same for an inference server, from flags.",
     "import": "Read a configuration or command line of another tool as a job.",
+    "export": "Write a job as the configuration or command of another tool.",
     "fit": "The largest batch, context ... that fits, or the fewest GPUs.",
     "trace": "Run real PyTorch code on fake tensors and record every allocation.",
     "compare": "Compare two jobs or answers, row by row.",

@@ -20,15 +20,31 @@ PYTHON_ENDINGS = (".py", ".ipynb")
 def read(sources: Sequence[Source], *, as_format: str | None = None, version: str | None = None) -> list[JobDraft]:
     """The jobs of the sources, in their order. Raises BadInput with the place if none of them is anything known."""
     context = Context(sources, version)
-    kinds = [(source, as_format or recognise(source, context)) for source in sources]
-    for source, kind in kinds:
-        context.note_format(source, kind)
+    kinds, refused = _recognised(sources, as_format, context)
     drafts: list[JobDraft] = []
     for wanted in (_starts_programs, _is_whole, _is_companion):  # programs name their files, and files their companions
         for source, kind in kinds:
             if wanted(kind) and source.path not in context.claimed:
                 drafts += _read_source(source, kind, context)
+    for path, fault in refused.items():
+        if path not in context.claimed:
+            raise fault
     return drafts
+
+
+def _recognised(sources: Sequence[Source], as_format: str | None, context: Context) -> tuple[list[tuple[Source, str]], dict[str, BadInput]]:
+    """The sources with their formats, and the faults of those that are none: another file may name them, and then knows what they are."""
+    kinds, refused = [], {}
+    for source in sources:
+        try:
+            kinds.append((source, as_format or recognise(source, context)))
+        except BadInput as fault:
+            if len(sources) == 1:
+                raise
+            refused[source.path] = fault
+    for source, kind in kinds:
+        context.note_format(source, kind)
+    return kinds, refused
 
 
 def recognise(source: Source, context: Context) -> str:

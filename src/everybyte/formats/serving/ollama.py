@@ -22,11 +22,14 @@ _UNKNOWN = re.compile(r"OLLAMA_\w+")
 
 def read_text(source: Source, context: Context) -> list[JobDraft]:
     """A Modelfile. Texts in triple quotes may hold any words."""
-    draft = JobDraft("ollama")
-    table = flag_table(FILE)
+    return _modelfile(source, Reading("ollama", JobDraft("ollama"), flag_table(FILE), Bag()))
+
+
+def _modelfile(source: Source, reading: Reading) -> list[JobDraft]:
+    """A Modelfile, with what is known of the server that runs it."""
+    draft, table = reading.draft, reading.table
     draft.infer("serve.engine", "ollama", "a Modelfile")
     given: dict[str, Given] = {}
-    reading = Reading("ollama", draft, table, Bag())
     for instruction, text, line in instructions(source.text):
         place = source.place(line, instruction.upper())
         if instruction == "from":
@@ -38,7 +41,7 @@ def read_text(source: Source, context: Context) -> list[JobDraft]:
         elif instruction == "parameter":
             name, _, value = text.partition(" ")
             given[name.casefold()] = Given(value.strip().strip('"'), source.place(line, name))
-    return _read(reading._replace(bag=table.settled(given, draft)))
+    return _read(reading._replace(bag=table.settled(given, draft).over(_variables(reading))))
 
 
 def read_document(document: object, context: Context) -> list[JobDraft]:
@@ -86,7 +89,7 @@ def _create(reading: Reading, context: Context) -> list[JobDraft]:
     path = reading.bag.value("f", "file")
     files = reading.command.files if reading.command is not None else {}
     source = context.find(str(path or "Modelfile"), files)
-    return read_text(source, context) if source is not None else []
+    return _modelfile(source, reading) if source is not None else []
 
 
 def _variables(reading: Reading) -> Bag:

@@ -113,9 +113,10 @@ def weights(reading: Reading) -> None:
             return
         draft.find("impossible-value", "error", dtype.place, f"--dtype {dtype.value} is none of half, float16, bfloat16, float, float32, auto")
         return
-    draft.state("serve.extra.dtype", str(dtype.value), dtype.place)
     if packed is None and "serve.weights.format" not in draft and not _packed_name(draft):
         draft.state("serve.weights.format", word, dtype.place)
+    else:
+        draft.state("serve.extra.dtype", str(dtype.value), dtype.place)
 
 
 def _packed_name(draft: JobDraft) -> bool:
@@ -185,7 +186,8 @@ def _surroundings(reading: Reading) -> None:
     prefixes = {"vllm": ("VLLM_",), "sglang": ("SGLANG_", "SGL_"), "tensorrt-llm": ("TRTLLM_", "TLLM_"), "lmdeploy": ("LMDEPLOY_",)}.get(reading.engine, ())
     for name, given in reading.environment.items():
         if name.startswith(prefixes) and prefixes and not QUIET_VARIABLES.match(name):
-            draft.state(f"serve.extra.{name}", given.value, given.place)
+            value = number(given.value)
+            draft.state(f"serve.extra.{name}", given.value if value is None else value, given.place)
 
 
 def product(reading: Reading, *keys: str) -> tuple[int | None, bool]:

@@ -91,7 +91,8 @@ def graphs_without_effect(reading: Reading) -> None:
     if reading.draft.value("serve.cuda_graphs") is False and sizes is not None:
         where = reading.draft.place(sizes)
         reading.draft.find("graphs-off", "note", where, "CUDA graphs are off, so that the sizes to capture have no effect", "leave one of the two out")
-        reading.draft.drop(sizes)
+        if sizes == "serve.cuda_graphs.sizes":
+            reading.draft.drop(sizes)
 
 
 def context_unset(reading: Reading) -> None:

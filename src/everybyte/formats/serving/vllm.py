@@ -158,7 +158,8 @@ def _experts(reading: Reading) -> None:
     """Experts are spread over TP x DP."""
     given = reading.bag.take("enable_expert_parallel")
     if given is not None and boolean(given.value):
-        reading.draft.state("serve.extra.enable_expert_parallel", True, given.place)
         total, _ = product(reading, "tensor_parallel_size", "data_parallel_size")
-        if total is not None:
-            reading.draft.infer("serve.mesh.ep", total, "experts are spread over tensor and data parallel")
+        if total is None or total == 1:
+            reading.draft.state("serve.extra.enable_expert_parallel", True, given.place)
+        else:
+            reading.draft.state("serve.mesh.ep", total, given.place)
