@@ -16,6 +16,7 @@ from writers.console import ROOT, with_output
 from writers.figures import figures_page
 from writers.http_api import http_page
 from writers.job_file import job_page
+from writers.job_schema import job_schema
 from writers.measured import measured
 from writers.pictures import drawings, redraw, stale
 from writers.python_api import python_page
@@ -66,6 +67,7 @@ def whole_pages() -> dict[Path, str]:
     """The pages that are written whole."""
     reference = {
         "job-file.md": job_page(),
+        "job.schema.json": job_schema(),
         "commands.md": commands_page(),
         "formulas.md": formulas_page(),
         "figures.md": figures_page(measured()),
@@ -84,7 +86,8 @@ def pages_with_output() -> dict[Path, str]:
     """All other pages, with the output of their commands as it is now."""
     concepts = (DOCS / "concepts").rglob("*.md")
     written = {DOCS / "accuracy.md"}
-    paths = [ROOT / "README.md", *sorted({*DOCS.glob("*.md"), *(DOCS / "guides").glob("*.md"), *concepts} - written)]
+    guides = (*(DOCS / "guides").glob("*.md"), *(DOCS / "zh").glob("*.md"))
+    paths = [ROOT / "README.md", ROOT / "README.zh.md", *sorted({*DOCS.glob("*.md"), *guides, *concepts} - written)]
     return {path: with_output(path.read_text(encoding="utf-8")) for path in paths}
 
 

@@ -27,8 +27,10 @@ def run_block(block: str) -> str:
 
 
 def output_of(command: str) -> str:
-    """What a command prints in the root of the project, without colour."""
+    """What a command prints in the root of the project, without colour; of `everybyte ... | head -N` the first lines."""
+    command, _, cut = command.partition(" | head -")
     words = [str(Path(sys.executable).with_name("everybyte")), *shlex.split(command)[1:]]
     env = {**os.environ, "NO_COLOR": "1", "COLUMNS": str(WIDTH)}
     done = subprocess.run(words, cwd=ROOT, env=env, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    return "\n".join(line.rstrip() for line in done.stdout.strip("\n").splitlines())
+    lines = [line.rstrip() for line in done.stdout.strip("\n").splitlines()]
+    return "\n".join(lines[: int(cut)] if cut else lines)
