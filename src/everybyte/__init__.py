@@ -1,4 +1,8 @@
-"""Every byte on the GPU, accounted for before you launch."""
+"""Every byte on the GPU, accounted for before you launch.
+
+`estimate(job)` answers a job: a path, a mapping in the form of a job file, or a `Job` that `read_job` made. `fit` searches the largest value of a setting,
+`compare` lists what differs, `trace` runs real PyTorch code on fake tensors, `models` and `gpus` search the catalogue. All sizes are whole bytes.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ if TYPE_CHECKING:
     from everybyte.estimator import estimate, headline
     from everybyte.job import Job, read_job
     from everybyte.ledger.answer import Answer
+    from everybyte.library import compare, fit, gpus, models
     from everybyte.trace.api import trace
 
 _HOME = {
@@ -20,14 +25,33 @@ _HOME = {
     "BadInput": "everybyte.basics.errors",
     "EverybyteError": "everybyte.basics.errors",
     "Job": "everybyte.job",
+    "compare": "everybyte.library",
     "estimate": "everybyte.estimator",
+    "fit": "everybyte.library",
+    "gpus": "everybyte.library",
     "headline": "everybyte.estimator",
+    "models": "everybyte.library",
     "read_job": "everybyte.job",
     "trace": "everybyte.trace.api",
     "tracing": "everybyte.basics.tracing",
 }
 
-__all__ = ["Answer", "BadInput", "EverybyteError", "Job", "__version__", "estimate", "headline", "read_job", "trace", "tracing"]
+__all__ = [
+    "Answer",
+    "BadInput",
+    "EverybyteError",
+    "Job",
+    "__version__",
+    "compare",
+    "estimate",
+    "fit",
+    "gpus",
+    "headline",
+    "models",
+    "read_job",
+    "trace",
+    "tracing",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -37,6 +61,11 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, loaded or not."""
+    return sorted(__all__)
 
 
 def _forms_for_notebooks(thing: object) -> dict[str, Any]:

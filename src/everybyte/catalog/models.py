@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from os.path import join
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from everybyte.catalog.names import DATA, fold, read_row, read_table, refuse_unknown
+from everybyte.catalog.search import matches
 
 MODELS, ALIASES = "models.csv", "model_aliases.csv"
 
@@ -94,6 +96,11 @@ def model_config(name: str, path: str = "model") -> dict[str, Any]:
 
         config: dict[str, Any] = json.loads(content)
         return config
+
+
+def search_models(words: str) -> Sequence[ModelRow]:
+    """The models that match all words, the plainest names first; all of them without a word."""
+    return matches(all_models(), words.split(), lambda row: (row.name, row.model_type, row.architecture))
 
 
 def all_models() -> tuple[ModelRow, ...]:

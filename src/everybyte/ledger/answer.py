@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from everybyte.basics.origin import Setting
+from everybyte.basics.units import show_bytes
 from everybyte.ledger.display import Displayed
 from everybyte.ledger.entry import Entry, Phase
 from everybyte.ledger.ledger import Ledger, PhaseTotal
@@ -58,6 +59,11 @@ class RankAnswer(msgspec.Struct, frozen=True, kw_only=True):
         """The entries as a Ledger."""
         return Ledger(self.ledger)
 
+    def __repr__(self) -> str:
+        """One line, without the rows."""
+        peak = show_bytes(self.figures["peak.allocated"]) if "peak.allocated" in self.figures else "?"
+        return f"<RankAnswer {self.label!r}: {self.gpus} GPU{'s' if self.gpus != 1 else ''}, {peak} allocated in {self.peak_phase}, {len(self.ledger)} rows>"
+
 
 class Answer(Displayed, msgspec.Struct, frozen=True, kw_only=True):
     """Figures, ranges, ledgers and the settings they rest on. `fits` and `headroom` are None when no hardware is named."""
@@ -91,6 +97,12 @@ class Answer(Displayed, msgspec.Struct, frozen=True, kw_only=True):
     """Why a serving engine does not start or serve this; they stand first among the warnings too."""
     caveats: tuple[str, ...] = ()
     """What a reader must know beside the verdict: parts that are not counted, layers that run on the CPU."""
+
+    def __repr__(self) -> str:
+        """One line: what is needed, of what, and the verdict."""
+        needed = next((show_bytes(self.figures[name]) for name in ("peak.device", "peak.reserved", "peak.allocated") if name in self.figures), "?")
+        of = f" of {show_bytes(self.hardware.capacity)}: {self.verdict}" if self.hardware else ""
+        return f"<Answer {self.name or self.model.name!r}: {needed}{of}>"
 
     @property
     def worst(self) -> RankAnswer:

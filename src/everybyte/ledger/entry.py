@@ -7,6 +7,8 @@ from typing import Literal, get_args
 
 import msgspec
 
+from everybyte.basics.units import show_bytes
+
 Category = Literal[
     "parameter", "gradient", "optimizer_state", "activation", "input", "temporary", "autograd_detail",
     "kv_cache", "state", "comm_buffer", "workspace", "context", "graph_pool", "fragmentation", "unknown",
@@ -52,6 +54,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """Least bytes, where something decides that the job does not say."""
     high: int | None = None
     """Most bytes."""
+
+    def __repr__(self) -> str:
+        """One line: id, category and size."""
+        return f"<Entry {self.id!r}: {self.category}, {show_bytes(self.bytes)}>"
 
     def numbers(self) -> str:
         """The formula with the numbers put in: `2·n·f` with n=8192 becomes `2·8,192·14,336`."""
