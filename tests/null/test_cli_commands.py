@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -305,3 +307,17 @@ def test_examples_in_the_help_are_answered(command: list[str], capsys: pytest.Ca
     assert len(examples) >= 2
     for example in examples:
         assert run(shlex.split(example)[1:]) in (0, 1), example
+
+
+@pytest.mark.parametrize(("words", "expected"), [
+    ("everybyte tr", {"train", "trace"}),
+    ("everybyte train Qwen/Qwen3-0", {"Qwen/Qwen3-0.6B"}),
+    ("everybyte train llama --gpu rtx-409", {"rtx-4090", "rtx-4090-d", "rtx-4090-laptop"}),
+    ("everybyte serve x --gpu h200", {"h200-sxm-141gb", "h200-nvl-141gb"}),
+])  # fmt: skip
+def test_a_shell_completes(words: str, expected: set[str]) -> None:
+    """Commands, models and GPUs are completed by what click prints to the shell."""
+    environment = {**os.environ, "_EVERYBYTE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    command = [sys.executable, "-c", "from everybyte.cli import main; main()"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert expected <= {line.partition(",")[2] for line in done.stdout.splitlines()}

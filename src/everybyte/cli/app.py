@@ -11,6 +11,7 @@ import click
 
 from everybyte.basics.errors import did_you_mean
 from everybyte.basics.version import __version__
+from everybyte.cli.completion import completing
 from everybyte.cli.ending import BAD_INPUT, FITS, INTERRUPTED, ended, refuse
 from everybyte.cli.language import chosen_language, in_language
 from everybyte.report.language import said
@@ -65,7 +66,7 @@ class LazyGroup(click.Group):
             return None
         module = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
         command: click.Command = import_module(f"everybyte.cli.{module}").command
-        return in_language(command)
+        return in_language(completing(command))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """As click's, with the nearest names for an unknown one."""
