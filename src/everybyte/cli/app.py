@@ -26,6 +26,8 @@ COMMANDS: dict[str, str] = {
     "trace": "Run real PyTorch code on fake tensors and record every allocation.",
     "compare": "Compare two jobs or answers, row by row.",
     "doctor": "Why a job ran out of memory, from its log or error message.",
+    "record": "Run a command and measure its memory.",
+    "watch": "Live: what each process holds on each GPU.",
     "snapshot": "Where the bytes of a PyTorch memory snapshot are.",
     "read": "Measured figures from a start-up log, a training log or nvidia-smi.",
     "explain": "How a number is computed: formula, values, source.",
