@@ -13,8 +13,8 @@ from everybyte.estimator import runs_over
 from everybyte.job import Job, read_job
 from everybyte.ledger.answer import Answer
 from everybyte.plan.fit import fit
-from everybyte.plan.limits import LARGEST, LARGEST_GPUS
 from everybyte.plan.keys import resolve_key, with_value
+from everybyte.plan.limits import LARGEST, LARGEST_GPUS
 
 BASE = rank().figures["peak.device"]
 
