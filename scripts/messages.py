@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "everybyte"
 LOCALE = PACKAGE / "report" / "locale"
 LANGUAGES = ("zh",)
-TALKING = ("report", "cli", "plan", "formats", "web", "diagnose")
+TALKING = ("job/flags.py", "report", "cli", "plan", "formats", "web", "diagnose")
 """Rooms whose every sentence is for people."""
 FOR_PROGRAMS = ("web/openapi.py", "web/metrics.py", "web/forms.py")
 """Files whose texts are read by programs and their authors, in English."""
@@ -40,7 +40,7 @@ PROSE = re.compile(r"[A-Za-z]{2,}[,:;]? +(?:\{\d+\} *)?[A-Za-z]{2,}")
 """Two words: what has none is a name, not a sentence."""
 NO_PROSE = re.compile(
     r"datum\.|^ *(?:\{(?!\d)|[<.#@:])|^--|://|\\left|font|width /|charset="
-    r"|^everybyte [a-z]+ [^.]*$|\.(?:py|cpp|cc|cuh)\b|^\$|sans-serif|\bdiv\b|aria-|^(?:not )?(?:bold|dim)\b|^ ?everybyte \w"
+    r"|^everybyte [a-z]+ [^.]*$|/\S*\.(?:py|cpp|cc|cuh)\b|^\$|sans-serif|\bdiv\b|aria-|^(?:not )?(?:bold|dim)\b|^ ?everybyte \w"
     r"|gradient\(|^\(prefers|^use strict$|^light dark$|^sr |device-width"
 )
 
@@ -52,7 +52,7 @@ def collect() -> dict[str, list[tuple[str, int]]]:
         place = path.relative_to(PACKAGE)
         if str(place) in FOR_PROGRAMS:
             continue
-        every = place.parts[0] in TALKING
+        every = place.parts[0] in TALKING or str(place) in TALKING
         for text, line in of_python(path.read_text(encoding="utf-8"), every=every):
             found.setdefault(text, []).append((str(place), line))
     for path in sorted((PACKAGE / "web" / "static").rglob("*.js")):

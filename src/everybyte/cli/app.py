@@ -91,7 +91,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list for --help, from the table: no module is loaded for it."""
-        with formatter.section("Commands"):
+        with formatter.section(said("Commands")):
             formatter.write_dl([(name, said(words)) for name, words in COMMANDS.items()])
 
 
@@ -112,7 +112,7 @@ def group(ctx: click.Context) -> None:
     Exit codes: 0 yes, fits; 1 no, does not fit; 2 bad input. Every command takes --json.
     """  # noqa: D301  # \\b is click's mark for lines that stay as they are
     if ctx.invoked_subcommand is None:
-        click.echo(START + ", ".join(COMMANDS) + ".")
+        click.echo(said(START) + ", ".join(COMMANDS) + ".")
 
 
 def run(args: Sequence[str]) -> int:

@@ -8,6 +8,7 @@ import click
 
 from everybyte.cli.foreign import rewritten, unknown_flag
 from everybyte.job.flags import MORE, TABLES
+from everybyte.report.language import said
 
 OUTPUT = "Output"
 """Heading of what is no flag of the job."""
@@ -38,5 +39,5 @@ class JobCommand(click.Command):
                 group = next((group_of[name] for name in parameter.opts if name in group_of), OUTPUT)
                 groups.setdefault(group, []).append(record)
         for group, rows in groups.items():
-            with formatter.section(group):
+            with formatter.section(said(group)):
                 formatter.write_dl(rows, col_max=26)

@@ -25,7 +25,7 @@ VARIABLES = ("EVERYBYTE_LANG", "LC_ALL", "LC_MESSAGES", "LANG")
 """Where a person's language is looked for, the first that is set."""
 LOCALE = join(dirname(__file__), "locale")
 
-LIST = " · "
+LIST, SENTENCES = " · ", ". "
 JOINTS = {" · ": " · ", "; ": "；", ". ": "。", ": ": "："}
 """What stands between messages that are put together, and what stands there in Chinese."""
 
@@ -130,7 +130,8 @@ def _in_parts(text: str, code: str) -> str:
     for joint, as_said in JOINTS.items():
         parts = text.split(joint)
         if len(parts) > 1:
-            spoken = [_said(part, code) for part in parts]
+            ends = [*[joint.strip() if joint == SENTENCES else ""] * (len(parts) - 1), ""]
+            spoken = [_said(part + end, code).removesuffix(as_said).removesuffix(end) for part, end in zip(parts, ends, strict=True)]
             if spoken != parts:
                 return as_said.join(spoken)
     return text

@@ -70,7 +70,8 @@ function inParts(text) {
   for (const [joint, asSaid] of JOINTS) {
     const parts = text.split(joint);
     if (parts.length < 2) continue;
-    const found = parts.map(spoken);
+    const end = joint === ". " ? "." : ""; // a sentence stands in the catalogue with its full stop
+    const found = parts.map((part, index) => (index < parts.length - 1 ? spoken(part + end).replace(/[.。]$/, "") : spoken(part)));
     if (found.some((part, index) => part !== parts[index])) return found.join(asSaid);
   }
   return text;
