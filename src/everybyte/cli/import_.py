@@ -21,7 +21,7 @@ FOUND = 1
 @click.option("--as", "as_format", metavar="FORMAT", help="The format, where its content does not say it: axolotl, deepspeed, vllm, shell, ...")
 @click.option("--framework-version", "version", metavar="VERSION", help="Whose defaults hold; without it the newest version that is known.")
 @click.option("--job", "number", type=click.IntRange(1), metavar="N", help="Only the N-th job of a file that starts several.")
-@click.option("--explain", is_flag=True, help="Each setting with its origin: stated, default or inferred.")
+@click.option("--explain", is_flag=True, help="Each setting with its origin: stated, default or inferred; and what findings cost in bytes.")
 @as_json
 def command(
     files: tuple[str, ...], command_text: str | None, as_format: str | None, version: str | None, number: int | None, explain: bool, as_json: bool
@@ -42,6 +42,10 @@ def command(
         sources = _sources(files, command_text)
         jobs = [finish(draft) for draft in read(sources, as_format=as_format, version=version)]
         jobs = _chosen(jobs, number)
+        if explain:
+            from everybyte.formats.effects import with_effects
+
+            jobs = [with_effects(job) for job in jobs]
     except BadInput as error:
         return _refuse(files[0] if files else "command", error, as_json=as_json)
     if as_json:

@@ -11,6 +11,7 @@ from everybyte.basics.record import Record
 from everybyte.formats.draft import JobDraft
 from everybyte.formats.finding import Finding, Missing, Unknown
 from everybyte.formats.names import settle_model
+from everybyte.formats.rules import apply_rules
 from everybyte.job.form import Job
 from everybyte.job.plain import refuse_unless_plain
 from everybyte.job.read import job_from_mapping
@@ -54,6 +55,7 @@ def finish(draft: JobDraft) -> Imported:
     """The answer of a draft. A value that no job can hold is left out and becomes a finding."""
     settle_model(draft)
     _one_model(draft)
+    apply_rules(draft)
     job = _checked(draft)
     rows = tuple(Row(key, setting.value, setting.origin, draft.basis[key]) for key, setting in draft.settings.items())
     if "model" not in job:

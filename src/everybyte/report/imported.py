@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from everybyte.basics.units import GiB
 from everybyte.formats.finding import Finding
 from everybyte.formats.finish import Imported, Row
 from everybyte.job.shorthand import HEAD_KEY, shorten
@@ -107,4 +108,12 @@ def _notes(imported: Imported) -> list[str]:
 
 def _finding(finding: Finding) -> str:
     way_out = f" {finding.remedy[0].upper()}{finding.remedy[1:]}." if finding.remedy else ""
-    return f"{finding.severity}: {finding.place}: {finding.message}.{way_out}"
+    return f"{finding.severity}: {finding.place}: {finding.message}.{way_out}{_effect(finding)}"
+
+
+def _effect(finding: Finding) -> str:
+    """What the remedy changes at the peak."""
+    if finding.effect_bytes is None:
+        return ""
+    word = "saves" if finding.effect_bytes > 0 else "takes"
+    return f" It {word} {abs(finding.effect_bytes) / GiB:.2f} GiB at the peak."
