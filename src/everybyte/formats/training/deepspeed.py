@@ -40,7 +40,11 @@ def read_document(document: Document, context: Context) -> list[JobDraft]:
 
 def apply(document: Document, draft: JobDraft) -> None:
     """States what the configuration says. What it leaves to `auto` stays as the other file has it."""
-    bag = document.bag()
+    apply_bag(document.bag(), draft)
+
+
+def apply_bag(bag: Bag, draft: JobDraft) -> None:
+    """The same for settings that stand inside another file."""
     stage = _stage(bag, draft)
     _precision(bag, draft, stage)
     _batch(bag, draft)
@@ -186,6 +190,10 @@ def _curriculum(bag: Bag, draft: JobDraft) -> None:
 def attached(run: Run, given: Given | None) -> bool:
     """Applies the configuration that a run names or that was given beside it; whether there was one."""
     document = None
+    inline = run.bag.sub("deepspeed")
+    if list(inline):
+        apply_bag(inline, run.draft)
+        return True
     if given is not None and isinstance(given.value, str) and given.value.casefold() not in ("true", "false"):
         builtin = BUILTIN.get(given.value)
         if builtin is not None:
