@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from everybyte.catalog.models import catalogue_name
+from everybyte.catalog.models import catalogue_name, relative_of
 from everybyte.formats.draft import JobDraft
 
 GGUF = re.compile(r"(?:^|[-_.:/])((?:UD-)?(?:I?Q\d(?:_[0-9A-Z]+)*|TQ\d_\d|MXFP4|BF16|F16|F32))(?:[-_.]|$)", re.IGNORECASE)
@@ -76,7 +76,7 @@ def _folder(draft: JobDraft, path: str) -> None:
         return
     parts = written.split("/")
     for name in ("/".join(parts[-2:]), parts[-1]):
-        if catalogue_name(name) is None:
+        if catalogue_name(name) is None or ("/" in name and relative_of(name) is not None):
             continue
         draft.state("model", name, f"{draft.place('model')}, where it is {path}")
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from functools import cache
 from os.path import dirname, join
+from shlex import quote
 from typing import Any, NamedTuple
 
 from everybyte.formats.writing.parts import command_text, yaml_text
@@ -107,7 +108,7 @@ def compose(settings: Settings) -> Written:
 
 def _command(settings: Settings, name: str) -> Written:
     engine = ENGINES[name]
-    words = _flags(settings, engine)
+    words = [quote(word) for word in _flags(settings, engine)]
     lines, index = [], 0
     while index < len(words):
         takes = index + 1 < len(words) and words[index].startswith("-") and not words[index + 1].startswith("--")
@@ -137,7 +138,7 @@ def _flags(settings: Settings, engine: Engine) -> list[str]:
     attention = settings.peek("serve.attention")
     if attention is not None and engine.table == "llamacpp.csv":
         settings.take("serve.attention")
-        flat["flash_attn"] = attention
+        flat["flash_attn"] = {"flash": "on", "eager": "off"}.get(str(attention), attention)
     for flag, kind, job in _rows(engine.table):
         value = settings.open(job)
         if value is not None and flag not in flat:
@@ -152,8 +153,11 @@ def _words(flag: str, value: Any, engine: Engine) -> list[str]:
         return []
     if value is True:
         return [name]
+    if isinstance(value, list | tuple) and engine.table == "llamacpp.csv":
+        numbers = all(isinstance(item, int | float) for item in value)
+        return [name, ",".join(map(str, value))] if numbers else [word for item in value for word in (name, str(item))]
     if isinstance(value, list | tuple):
-        return [name, ",".join(map(str, value))] if engine.table == "llamacpp.csv" else [name, *map(str, value)]
+        return [name, *map(str, value)]
     return [name, str(value)]
 
 
