@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from everybyte.formats.finish import Imported, finish
 from everybyte.formats.read import read
 from everybyte.formats.source import Source
+from everybyte.formats.writers import WRITERS, export
 from everybyte.formats.writing.settings import Settings
-from everybyte.formats.writing.targets import TARGETS, write
 from everybyte.job import Job, read_job
 
 MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -89,9 +89,10 @@ def leaves(job: Job) -> dict[str, Any]:
 
 def differences(job: Job, target: str, name: str, as_format: str | None) -> dict[str, tuple[Any, Any]]:
     """Settings that a form has a place for and that come back as something else."""
-    written = write(job, target)
-    before, after = leaves(job), leaves(read_job(again(written.text, name, as_format).job))
-    return {key: (value, after.get(key)) for key, value in before.items() if key not in written.left and after.get(key) != value}
+    written = export(job, target)
+    left = dict(written.left_out)
+    before, after = leaves(job), leaves(read_job(again(written.files[0].text, name, as_format).job))
+    return {key: (value, after.get(key)) for key, value in before.items() if key not in left and after.get(key) != value}
 
 
 @pytest.mark.parametrize("target", ["trl", "axolotl", "llama-factory"])
@@ -119,12 +120,14 @@ def test_a_key_that_no_table_has_is_reported(key: str, value: object) -> None:
     assert [unknown.key for unknown in again(text, "x.yaml", None).unknown] == [key]
 
 
-@pytest.mark.parametrize("target", sorted(TARGETS))
+@pytest.mark.parametrize("target", sorted(WRITERS))
 def test_every_target_writes_something_or_says_why_not(target: str) -> None:
     """Each word of --to has a writer."""
     shape = {"family": "llama", "layers": 2, "hidden": 64, "ffn": 128, "heads": 4, "vocab": 256, "activation": "swiglu", "norm": "rmsnorm", "position": "rope"}
     model: Any = {"shape": shape} if target == "megatron" else "meta-llama/Llama-3.1-8B" if target == "torchtitan" else "meta-llama/Llama-3.1-8B-Instruct"
-    serves = {"serve": {"context": 2048}}
+    serves = {"serve": {"engine": target if target != "docker-compose" else "vllm", "context": 2048}}
     trains = {"train": {"micro_batch": 1, "seq_len": 128, "precision": "bf16"}}
-    job = read_job({"model": model, **(serves if target in ("vllm", "sglang", "tgi", "tensorrt-llm", "llama.cpp", "ollama", "compose") else trains)})
-    assert write(job, target).text.strip()
+    job = read_job(
+        {"model": model, **(serves if target in ("vllm", "sglang", "tgi", "tensorrt-llm", "llama.cpp", "ollama", "lmdeploy", "docker-compose") else trains)}
+    )
+    assert export(job, target).files[0].text.strip()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from everybyte.formats.writing.parts import ATTENTION, DTYPES, FSDP, model_text, optimizer_word, yaml_text, zero_json
-from everybyte.formats.writing.settings import Settings, Written
+from everybyte.formats.writing.settings import Settings, Text
 from everybyte.formats.writing.tables import from_table
 
 
-def trl(settings: Settings) -> Written:
+def trl(settings: Settings) -> Text:
     """Arguments of TRL's scripts and of transformers' Trainer."""
     found: dict[str, Any] = {"model_name_or_path": model_text(settings)}
     found |= _loading(settings, "dtype") | _adapter_trl(settings) | _trainer(settings)
@@ -20,7 +20,7 @@ def trl(settings: Settings) -> Written:
     return written._replace(text=f"# trl {method} --config THIS_FILE\n{written.text}")
 
 
-def llama_factory(settings: Settings) -> Written:
+def llama_factory(settings: Settings) -> Text:
     """LLaMA-Factory's YAML."""
     method = settings.take("train.extra.rlhf_type")
     found: dict[str, Any] = {"model_name_or_path": model_text(settings), "stage": method or "sft", "do_train": True}
@@ -46,7 +46,7 @@ def llama_factory(settings: Settings) -> Written:
     return _done(found, settings)
 
 
-def axolotl(settings: Settings) -> Written:
+def axolotl(settings: Settings) -> Text:
     """axolotl's YAML."""
     found: dict[str, Any] = {"base_model": model_text(settings)}
     precision = str(settings.take("train.precision") or "")
@@ -73,8 +73,8 @@ def axolotl(settings: Settings) -> Written:
     return _done(found, settings)
 
 
-def _done(found: dict[str, Any], settings: Settings) -> Written:
-    return Written(yaml_text({key: value for key, value in found.items() if value is not None}), settings.left())
+def _done(found: dict[str, Any], settings: Settings) -> Text:
+    return Text(yaml_text({key: value for key, value in found.items() if value is not None}), settings.left())
 
 
 def _loading(settings: Settings, key: str) -> dict[str, Any]:

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from everybyte.formats.writing.parts import FSDP, model_text, yaml_text, zero_json
-from everybyte.formats.writing.settings import Settings, Written
+from everybyte.formats.writing.settings import Settings, Text
 
 
-def deepspeed(settings: Settings) -> Written:
+def deepspeed(settings: Settings) -> Text:
     """DeepSpeed's JSON; without ZeRO its stage is 0."""
     config = zero_json(settings) or {"zero_optimization": {"stage": 0}}
     settings.skip("train.precision", "train.micro_batch", "train.grad_accum")
@@ -22,10 +22,10 @@ def deepspeed(settings: Settings) -> Written:
     clip = settings.take("train.grad_clip")
     if clip is not None:
         config["gradient_clipping"] = clip
-    return Written(json.dumps(config, indent=2) + "\n", settings.left())
+    return Text(json.dumps(config, indent=2) + "\n", settings.left())
 
 
-def accelerate(settings: Settings) -> Written:
+def accelerate(settings: Settings) -> Text:
     """The file that `accelerate config` writes."""
     gpus, each = settings.take("hardware.gpus") or 1, settings.take("hardware.gpus_per_node")
     settings.skip("hardware.gpu")
@@ -45,7 +45,7 @@ def accelerate(settings: Settings) -> Written:
     }
     if any(axes.values()):
         found["parallelism_config"] = {f"parallelism_config_{name}_size": size for name, size in axes.items() if size}
-    return Written(yaml_text(found), settings.left())
+    return Text(yaml_text(found), settings.left())
 
 
 def _zero(settings: Settings, stage: int) -> dict[str, Any]:
@@ -89,7 +89,7 @@ KINDS = {
 }
 
 
-def peft(settings: Settings) -> Written:
+def peft(settings: Settings) -> Text:
     """adapter_config.json."""
     kind = str(settings.take("train.adapter.kind") or "lora")
     found: dict[str, Any] = {"peft_type": KINDS.get(kind, kind.upper()), "base_model_name_or_path": model_text(settings), "task_type": "CAUSAL_LM"}
@@ -101,4 +101,4 @@ def peft(settings: Settings) -> Written:
     found |= {"target_modules": targets, "modules_to_save": saved, "lora_dropout": settings.take("train.extra.lora_dropout")}
     if kind == "dora":
         found["use_dora"] = True
-    return Written(json.dumps({name: value for name, value in found.items() if value is not None}, indent=2) + "\n", settings.left())
+    return Text(json.dumps({name: value for name, value in found.items() if value is not None}, indent=2) + "\n", settings.left())

@@ -7,14 +7,14 @@ from typing import Any
 from everybyte.basics.errors import Unsupported
 from everybyte.formats.training.builders import models_of
 from everybyte.formats.writing.parts import command_text, flags_of, model_text, optimizer_word, yaml_text
-from everybyte.formats.writing.settings import Settings, Written
+from everybyte.formats.writing.settings import Settings, Text
 from everybyte.formats.writing.tables import from_table, nested
 
 TO_TUNE = {"q_proj": "q_proj", "k_proj": "k_proj", "v_proj": "v_proj", "o_proj": "output_proj"}
 MLP = ("gate_proj", "up_proj", "down_proj")
 
 
-def megatron(settings: Settings) -> Written:
+def megatron(settings: Settings) -> Text:
     """A `torchrun pretrain_gpt.py` command."""
     model_ranks = 1
     for axis in ("tp", "pp", "cp"):
@@ -32,7 +32,7 @@ def megatron(settings: Settings) -> Written:
     if settings.peek("model.shape.kv_heads"):
         flags |= {"group_query_attention": True, "num_query_groups": settings.take("model.shape.kv_heads")}
     program = f"torchrun --nproc_per_node {per_node} --nnodes {max(gpus // per_node, 1)} pretrain_gpt.py"
-    return Written(command_text(program, flags_of(flags)), settings.left())
+    return Text(command_text(program, flags_of(flags)), settings.left())
 
 
 def _shape(settings: Settings) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _megatron_step(settings: Settings) -> dict[str, Any]:
     return found
 
 
-def torchtune(settings: Settings) -> Written:
+def torchtune(settings: Settings) -> Text:
     """A configuration for `tune run`."""
     model = model_text(settings)
     builder = next((name for name, known in models_of("torchtune").items() if known == model), None)
@@ -113,7 +113,7 @@ def torchtune(settings: Settings) -> Written:
         found["model.apply_lora_to_output"] = "lm_head" in targets
     found |= _tune_step(settings)
     found |= from_table(settings, "training/torchtune.csv")
-    return Written(yaml_text(nested({key: value for key, value in found.items() if value is not None})), settings.left())
+    return Text(yaml_text(nested({key: value for key, value in found.items() if value is not None})), settings.left())
 
 
 def _tune_step(settings: Settings) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def _tune_step(settings: Settings) -> dict[str, Any]:
     return found
 
 
-def torchtitan(settings: Settings) -> Written:
+def torchtitan(settings: Settings) -> Text:
     """The TOML of torchtitan until v0.2.2."""
     model = model_text(settings)
     builder = next((name for name, known in models_of("torchtitan").items() if known == model), None)
@@ -164,7 +164,7 @@ def torchtitan(settings: Settings) -> Written:
         settings.take("train.grad_accum")
     settings.skip("hardware.gpus", "hardware.gpu", "hardware.gpus_per_node")
     found |= from_table(settings, "training/torchtitan.csv")
-    return Written(_toml(nested({key: value for key, value in found.items() if value is not None})), settings.left())
+    return Text(_toml(nested({key: value for key, value in found.items() if value is not None})), settings.left())
 
 
 def _toml(content: dict[str, Any]) -> str:
@@ -178,7 +178,7 @@ def _toml(content: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def litgpt(settings: Settings) -> Written:
+def litgpt(settings: Settings) -> Text:
     """LitGPT's YAML."""
     model = model_text(settings)
     words = {"bf16": "bf16-true", "fp16": "16-true", "fp32": "32-true", "bf16-mixed": "bf16-mixed", "fp16-mixed": "16-mixed"}
@@ -207,4 +207,4 @@ def litgpt(settings: Settings) -> Written:
         settings.skip("train.optimizer.name", "train.optimizer.impl")
         found["optimizer.class_path"] = "torch.optim.AdamW"
     found |= from_table(settings, "training/litgpt.csv")
-    return Written(yaml_text(nested({key: value for key, value in found.items() if value is not None})), settings.left())
+    return Text(yaml_text(nested({key: value for key, value in found.items() if value is not None})), settings.left())

@@ -11,7 +11,7 @@ QUIET = frozenset({"everybyte", "name", "train.framework", "train.version", "ser
 """Settings that the choice of a framework says."""
 
 
-class Written(NamedTuple):
+class Text(NamedTuple):
     """A configuration."""
 
     text: str
