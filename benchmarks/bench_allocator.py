@@ -21,7 +21,7 @@ from everybyte.basics.units import GiB, MiB
 from everybyte.estimator import accounted
 
 EVENTS = 100_000
-LIMIT_S = 0.3
+LIMIT_S = 0.1
 ROUNDS = 5
 EXAMPLES = Path(__file__).parents[1] / "examples"
 JOBS = ("llama-3.1-8b-lora-24gb.yaml", "llama-3.2-3b-full-80gb.yaml", "several-gpus/llama-3.1-70b-fsdp2-torchtitan.yaml")

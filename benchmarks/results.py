@@ -33,6 +33,11 @@ def processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
+def held(fine: bool) -> str:
+    """Whether a limit is kept, as a cell."""
+    return "yes" if fine else "NO"
+
+
 def table(head: list[str], rows: list[list[str]]) -> str:
     """A Markdown table whose first column is text and whose others are numbers."""
     rule = "| --- |" + " ---: |" * (len(head) - 1)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from everybyte.basics.allocations import EMPTY_CACHE, Event
-from everybyte.basics.record import Record
 from everybyte.basics.units import MiB, round_up
-from everybyte.layers.recording.replay import Event as Change
-from everybyte.layers.recording.size import Point
-from everybyte.layers.recording.tape import Parameter, Storage
+from everybyte.layers.recording.tape import Parameter
 from everybyte.ledger.build import Line
 from everybyte.rules.accounting.overhead import cublas_workspace
 from everybyte.rules.step.layout import ShardEvent
+from everybyte.rules.step.parts import Part as _Part
+from everybyte.rules.step.parts import parts_of as _parts
 from everybyte.rules.step.persistent_state import shape, tensor_bytes
-from everybyte.rules.step.segments import Segment
 
 if TYPE_CHECKING:
     from everybyte.rules.step.training import Training
@@ -326,105 +324,6 @@ class Program:
         """zero_grad(set_to_none=True)."""
         yield from ((key, 0) for key in self.gradients)
         self.gradients = []
-
-
-class _Part(Record, frozen=True):
-    """One segment with its storages numbered and its sizes worked out; -1 where there is no such storage."""
-
-    copies: int
-    slots: int
-    forward: list[tuple[int, int]]
-    backward: list[tuple[int, int]]
-    forward_product: int
-    backward_product: int
-    start: int
-    end: int
-    incoming: int
-    incoming_bytes: int
-    outgoing: int
-    cached: tuple[int, ...]
-    gradients: tuple[int, ...]
-    keeps_end: bool
-    """Its output is among what it keeps for backward."""
-    offloaded: tuple[tuple[int, int], ...]
-    """What waits in host memory: slots and bytes."""
-    lingering: tuple[int, ...]
-    """What backward does not free."""
-    passed: tuple[tuple[str, int], ...]
-    """Gradients of what another part of the network made."""
-    kept: tuple[int, ...]
-    starts_anew: bool
-    """It is not given what the part before it made, but ids or images."""
-    tower: str
-    index: int
-    """Of the segment."""
-
-
-class _Numbering:
-    """Gives the storages of a segment their slots and turns its events into (slot, bytes) rows."""
-
-    def __init__(self, point: Point) -> None:
-        self.point = point
-        self.slots: dict[Storage, int] = {}
-        self.alive: set[Storage] = set()
-
-    def slot(self, storage: Storage | None) -> int:
-        """The number of a storage; -1 for none."""
-        return -1 if storage is None else self.slots.setdefault(storage, len(self.slots))
-
-    def rows(self, events: tuple[Change, ...], product: int) -> tuple[list[tuple[int, int]], int]:
-        """The events without those of storages that exist already or are empty, and where among them the first product runs."""
-        out: list[tuple[int, int]] = []
-        place = -1
-        for index, (made, storage) in enumerate((e.made, e.storage) for e in events):
-            if index == product:
-                place = len(out)
-            if made == (storage in self.alive):
-                continue
-            size = storage.size.at(self.point) if made else 0
-            if made and not size:
-                continue
-            (self.alive.add if made else self.alive.discard)(storage)
-            out.append((self.slot(storage), size))
-        return out, place
-
-
-def _parts(row: Sequence[Segment], points: Mapping[str, Point]) -> list[_Part]:
-    """The segments of a row. Layers that take turns are worked out once for each kind."""
-    found: dict[tuple[int, str, bool, bool], _Part] = {}
-    parts = []
-    for index, segment in enumerate(row):
-        kind = (id(segment.tally), segment.tower, index > 0, segment.offloaded)
-        if kind not in found:
-            found[kind] = _part(segment, points[segment.tower], index)
-        parts.append(replace(found[kind], copies=segment.copies, index=index))
-    return parts
-
-
-def _part(segment: Segment, point: Point, index: int) -> _Part:
-    """Numbers the storages of a segment. Its input and the gradient of its output exist already, but for the first input."""
-    tally, numbering = segment.tally, _Numbering(point)
-    if index:
-        numbering.alive.add(tally.start)
-    forward, forward_product = numbering.rows(tally.forward_events, tally.forward_gemm)
-    end = numbering.slot(tally.end) if tally.end in numbering.alive else -1
-    cached = tuple(numbering.slot(s) for s in tally.cached if s in numbering.alive)
-    numbering.alive -= {tally.end, *tally.cached} - set(tally.kept)
-    kept = tuple(numbering.slot(s) for s in tally.kept if s in numbering.alive)
-    if tally.incoming is not None:
-        numbering.alive.add(tally.incoming)
-    backward, backward_product = numbering.rows(tally.backward_events, tally.backward_gemm)
-    outgoing = numbering.slot(tally.outgoing) if tally.outgoing in numbering.alive else -1
-    gradients = tuple(numbering.slot(s) for s in numbering.alive if s.role == "gradient")
-    start, incoming = numbering.slot(tally.start), numbering.slot(tally.incoming)
-    offloaded = tuple((numbering.slot(s), s.size.at(point)) for s in tally.kept) if segment.offloaded else ()
-    lingering = tuple(numbering.slot(s) for s in tally.lingering)
-    return _Part(
-        segment.copies, len(numbering.slots), forward, backward, forward_product, backward_product, start, end, incoming,
-        0 if tally.incoming is None else tally.incoming.size.at(point), outgoing, cached, gradients, tally.end in tally.kept, offloaded,
-        lingering, tuple((s.what, numbering.slot(s)) for s in tally.passed if s in numbering.alive), kept, tally.start.persistent and not tally.start.outside,
-        segment.tower, index,
-    )  # fmt: skip
 
 
 def script(writer: Program) -> Iterator[Event]:
