@@ -246,6 +246,13 @@ def test_batch_files() -> None:
     assert words(command) == ["C:\\Program Files\\llama-server.exe", "-m", "D:\\m\\x-Q5_K_M.gguf", "-ngl", "99", "--port", "8080"]
 
 
+def test_windows_paths_in_a_command() -> None:
+    """Backslashes of a path are no escapes where the program is one of Windows."""
+    command = one("build\\bin\\llama-cli.exe -m models\\a-Q4_0.gguf -ngl 33\n", "")
+    assert words(command) == ["build\\bin\\llama-cli.exe", "-m", "models\\a-Q4_0.gguf", "-ngl", "33"]
+    assert words(one("PS C:\\x> .\\llama-server.exe -m a.gguf\n", "")) == [".\\llama-server.exe", "-m", "a.gguf"]
+
+
 @pytest.mark.parametrize(
     ("text", "place", "part"),
     [
@@ -263,6 +270,19 @@ def test_what_cannot_be_read_is_refused_with_its_line(text: str, place: str, par
     with pytest.raises(BadInput, match=part) as caught:
         commands(text)
     assert caught.value.path == place
+
+
+def test_output_behind_a_command_is_passed_over() -> None:
+    """A command that was copied with what it printed is still read."""
+    command = one("$ ./llama-server -m m.gguf \\\n  -c 4096\nmain: build 3594 (8e549b42)\nload: (done) | tid=1\n")
+    assert words(command) == ["./llama-server", "-m", "m.gguf", "-c", "4096"]
+    assert "lines-passed-over" in {finding.id for finding in command.findings}
+
+
+@pytest.mark.parametrize("text", ["srun $SRUN_ARGS torchrun $DISTRIBUTED_ARGS $SCRIPT --a 1\n", "docker run $OPTS $IMAGE $SCRIPT --a 1\n"])
+def test_unknown_words_among_flags_of_launchers(text: str) -> None:
+    """A variable that is named like flags is more of them; another one is the program, the image or the container."""
+    assert words(one(text)) == ["$SCRIPT", "--a", "1"]
 
 
 def test_nothing_is_executed(tmp_path: pytest.TempPathFactory) -> None:

@@ -93,6 +93,9 @@ class FlagTable(NamedTuple):
             pairs = re.findall(r"(\w+)=(\w+)", given.value)
             if pairs:
                 return Given({key: _plain(value) for key, value in pairs}, given.place)
+        if re.search(r"<[\w.-]+>", given.value):
+            draft.find("unknown-value", "warning", given.place, f"the value of {given.place.flag or name} cannot be known: it waits to be filled in")
+            return Given(None, given.place)
         if given.value.strip().startswith(("{", "[")):
             draft.find(
                 "broken-json", "error", given.place, f"{given.place.flag or name} is not valid JSON: {given.value[:80]!r}", "put single quotes around it"
@@ -127,6 +130,8 @@ def flag_table(file: str) -> FlagTable:
     flags = {}
     for name, aliases, kind, job in _lines(file):
         flags[name] = Flag(name, tuple(aliases.split()), kind, job)
+    if "help" not in flags:
+        flags["help"] = Flag("help", ("h",) if all("h" not in flag.aliases for flag in flags.values()) else (), "switch", "-")
     short = {alias: flag.name for flag in flags.values() for alias in flag.aliases}
     switches = frozenset(name for flag in flags.values() if flag.kind in ("switch", "not") for name in (flag.name, *flag.aliases))
     lists = frozenset(flag.name for flag in flags.values() if flag.kind in ("list", "ints", "pairs"))

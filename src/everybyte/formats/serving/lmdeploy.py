@@ -15,6 +15,8 @@ _VERBS = ("serve", "chat", "api_server", "gradio", "pipeline")
 
 def read_command(command: Command, context: Context) -> list[JobDraft]:
     """`lmdeploy serve api_server MODEL --tp 2`."""
+    if any(word.text in ("proxy", "convert", "lite", "check_env") for word in command.words[1:3]):
+        return []
     reading = of_command("lmdeploy", FILE, command, 1, context)
     model(reading, reading.bag.take("model_path"))
     if "model" not in reading.draft:

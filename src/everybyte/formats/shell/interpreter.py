@@ -5,6 +5,7 @@ Where a condition cannot be decided, the rules of the package docstring hold: un
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -44,6 +45,7 @@ from everybyte.formats.shell.values import Piece, Text, Unknowns, Variable, firs
 MOST_STEPS = 20_000
 """Commands that one script may take to follow, its loops unrolled."""
 MOST_STARTED = 2_000
+_LOGICAL_LINE = re.compile(r"(?:[^\\\n]|\\.)*(?:\\\n(?:[^\\\n]|\\.)*)*")
 MOST_ROUNDS = 2_000
 MOST_CALLS = 30
 _CHATTER = SILENT | {"echo", "printf", "exit", "return", ":", "true", "false", "cat", "set", "usage", "date", "source", "."}
@@ -67,7 +69,7 @@ class Note(NamedTuple):
     """Something odd, or something assumed."""
 
     kind: str
-    """`assumed`, `broken` or `limit`."""
+    """`assumed`, `broken`, `passed` or `limit`."""
     line: int
     text: str
 
@@ -132,6 +134,32 @@ class Interpreter(Expander):
         node = parser.script()
         self.notes += [Note("broken", at, note) for at, note in parser.notes]
         return node
+
+    def parse_leniently(self, text: str, line: int) -> Node:
+        """As `parse`; where a text is no script as a whole, the lines that are commands, as of a command with its output behind it.
+
+        Raises the fault if nothing can be read, or if a quote or a compound command is not closed.
+        """
+        try:
+            return self.parse(text, line)
+        except BadInput as fault:
+            if "never closed" in fault.message or "opened here has no" in fault.message:
+                raise
+            found = list(self._readable(text, line))
+            if not found:
+                raise
+            at = fault.path.rpartition(":")[2]
+            self.notes.append(Note("passed", int(at) if at.isdigit() else line, f"{fault.message}; lines that are no commands are passed over"))
+            return Sequence(tuple(found), line)
+
+    def _readable(self, text: str, line: int) -> Iterator[Node]:
+        """The logical lines that are commands by themselves."""
+        for match in _LOGICAL_LINE.finditer(text):
+            if match.group().strip():
+                try:
+                    yield self.parse(match.group(), line + text.count("\n", 0, match.start()))
+                except BadInput:
+                    continue
 
     def refuse(self, line: int, message: str) -> BadInput:
         """A refusal at a line."""

@@ -150,14 +150,9 @@ def _own_flags(words: Sequence[Word], row: Row) -> tuple[list[Word], list[Word]]
 
 
 def _is_gap(word: Word, row: Row) -> bool:
-    """An unknown word among a launcher's flags, such as `$SRUN_ARGS`: more flags, as far as anybody can tell."""
-    return (
-        bool(word.unknown)
-        and word.text.startswith("$")
-        and "/" not in word.text
-        and not word.text.endswith((".py", ".sh"))
-        and row.kind in ("launcher", "image")
-    )
+    """An unknown word among a launcher's flags that is named like more of them, such as `$SRUN_ARGS`."""
+    named = re.fullmatch(r"\$\{?\w*(ARG|OPT|FLAG|PARAM)\w*(\[[@*]\])?\}?", word.text, re.IGNORECASE)
+    return bool(word.unknown) and named is not None and row.kind in ("launcher", "image")
 
 
 def _taken(text: str, row: Row) -> int:

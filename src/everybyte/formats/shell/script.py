@@ -52,10 +52,11 @@ class _Around(NamedTuple):
 
 def commands_of_text(source: Source, context: Context) -> list[Command]:
     """The commands of a script or of a command that was handed over, in bash, PowerShell or cmd. Raises BadInput with the line."""
+    source = tidy(source)
     dialect = dialect_of(source)
     if dialect is not None:
         return [made for words, environment in dialect.launches(source) for made in _command(_Around(source, context), words, environment, {}, {}, ())]
-    return commands_of_shell(tidy(source), context)
+    return commands_of_shell(source, context)
 
 
 def commands_of_shell(
@@ -111,7 +112,7 @@ def _of_text(text: str, around: _Around) -> list[tuple[Command, bool]]:
     for name, value in around.exported.items():
         state.variables[name] = Variable(value, exported=True)
     shell = Interpreter(around.source.path, state, lambda path: _given_text(around.context, path), around.unknowns)
-    shell.follow(shell.parse(without_marks(text), around.first_line))
+    shell.follow(shell.parse_leniently(without_marks(text), around.first_line))
     findings = _findings(shell.notes, around.source)
     commands: list[tuple[Command, bool]] = []
     for started in shell.started:
@@ -165,7 +166,7 @@ def _findings(notes: list[Note], source: Source) -> tuple[Finding, ...]:
 
 
 def _finding(kind: str, place: Place, text: str) -> Finding:
-    ids = {"broken": "broken-continuation", "assumed": "assumed-condition", "limit": "script-too-long"}
+    ids = {"broken": "broken-continuation", "assumed": "assumed-condition", "limit": "script-too-long", "passed": "lines-passed-over"}
     return Finding(id=ids[kind], severity="note" if kind == "assumed" else "warning", place=str(place), message=text)
 
 

@@ -10,7 +10,7 @@ from everybyte.formats.source import Source
 _POWERSHELL = re.compile(
     r"(?im)(?<=\s)`[ \t]*$|^\s*(?:\[\w+\])?\$(?:env:)?\w+\s*\+?=\s|^\s*\$env:\w+\s*=|^\s*&\s+[\"']|^\s*&\s+\$|^\s*param\s*\(|^\s*Start-Process\b"
 )
-_CMD = re.compile(r"(?im)^\s*@?echo\s+off\b|\s\^[ \t]*$|^\s*@?rem\s|^\s*::|^\s*@?set\s+(?:/a\s+)?\"?\w+=")
+_CMD = re.compile(r"(?im)^\s*\"?(?:\.\\|[a-z]:\\|\w+\\)[^\n\"'/]*\.exe\b|^\s*@?echo\s+off\b|\s\^[ \t]*$|^\s*@?rem\s|^\s*::|^\s*@?set\s+(?:/a\s+)?\"?\w+=")
 
 
 def dialect_of(source: Source) -> ModuleType | None:
