@@ -138,6 +138,7 @@ def test_events_of_a_release() -> None:
 def test_a_line_is_found_by_its_title() -> None:
     """`PyTorch` and `torch` are one table."""
     assert line_named("PyTorch") == line_named("torch")
+    assert line_named("nemo").name == "megatron-core"
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

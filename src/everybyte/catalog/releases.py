@@ -62,6 +62,8 @@ class Line(NamedTuple):
     """As in a file's name and in `everybyte releases NAME`."""
     title: str
     """As people write it."""
+    aliases: tuple[str, ...]
+    """Other names, such as those of frameworks that run it."""
     known: tuple[Known, ...]
     """Oldest first."""
     changes: tuple[Change, ...]
@@ -173,23 +175,24 @@ def releases(line: str) -> Line:
     header, *rows = read_table(join(FOLDER, f"{line}.csv"))
     known: list[Known] = []
     changes: list[Change] = []
-    title = line
+    title, aliases = line, ""
     for row in rows:
         field = dict(zip(header, row, strict=True))
         since, until = number_of(field["since"]), number_of(field["until"])
         if field["kind"] == "title":
-            title = field["name"]
+            title, aliases = field["name"], field["meaning"]
         elif field["kind"] == "release":
             known.append(Known(field["name"], since, field["meaning"], field["source"]))
         else:
             changes.append(Change(field["name"], since, until, field["variant"], field["value"], field["meaning"], field["source"]))
-    return Line(line, title, tuple(known), tuple(changes))
+    return Line(line, title, tuple(aliases.split()), tuple(known), tuple(changes))
 
 
 def line_named(name: str) -> Line:
-    """The table of a line by its name or its title, without regard to case. Raises BadInput with the nearest names."""
+    """The table of a line by its name, its title or an alias, without regard to case. Raises BadInput with the nearest names."""
     wanted = name.casefold()
-    return releases(next((line for line in lines() if wanted in (line, releases(line).title.casefold())), wanted))
+    known = (releases(line) for line in lines())
+    return next((line for line in known if wanted in (line.name, line.title.casefold(), *line.aliases)), None) or releases(wanted)
 
 
 def events(line: Line, release: str | None = None) -> list[Event]:

@@ -284,7 +284,7 @@ class Train(Form, frozen=True, kw_only=True):
     grad_clip: Annotated[float, msgspec.Meta(ge=0, le=1e9)] | None = None
     """Largest norm of the gradients."""
     extra: dict[str, Any] | None = None
-    """Settings that only this framework has, by their own names."""
+    """Settings that only this framework has, by their own names. A key that it does not have is refused with the nearest; what changes nothing is said."""
 
 
 class Weights(Form, frozen=True, kw_only=True):
@@ -398,7 +398,7 @@ class Serve(Form, frozen=True, kw_only=True):
     multimodal: bool | dict[str, CountOrZero] | None = None
     """Whether, or how many items of each kind a request may hold."""
     extra: dict[str, Any] | None = None
-    """Settings that only this engine has, by their own names."""
+    """Settings that only this engine has, by their own names. A key that it does not have is refused with the nearest; what changes nothing is said."""
 
 
 class Job(Form, frozen=True, kw_only=True):

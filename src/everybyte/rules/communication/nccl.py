@@ -186,11 +186,13 @@ def _exchange(c: Communicator, wires: Wires, both: int) -> Iterator[Line]:
 
 
 def _nvls_channels(wires: Wires) -> int:
-    return 16 if wires.major < 10 else 24
+    """Channels of the multicast buffers; 0 for a generation that has none."""
+    generation = generations().get(wires.major)
+    return (generation.nvls_channels or 0) if generation is not None else 0
 
 
 def _nvls(c: Communicator, wires: Wires) -> int:
     """Bytes of the multicast buffers of NVLink SHARP: Hopper and later behind NVSwitch, three ranks of a node and more."""
-    if wires.major < 9 or wires.major > 10 or not wires.nvlink or c.node_ranks < 3 or not wires.may_use("nvls") or not wires.number("NCCL_NVLS_ENABLE", 2):
+    if not wires.nvlink or c.node_ranks < 3 or not wires.may_use("nvls") or not wires.number("NCCL_NVLS_ENABLE", 2):
         return 0
     return _nvls_channels(wires) * 2 * STEPS * wires.number("NCCL_NVLS_CHUNKSIZE", NVLS_CHUNK) * c.node_ranks
