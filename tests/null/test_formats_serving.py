@@ -7,9 +7,14 @@ from typing import Any
 
 import pytest
 
+from everybyte.catalog.extra_keys import known_keys
+from everybyte.engines.registry import sections_of
 from everybyte.formats.finish import Imported, finish
 from everybyte.formats.read import read
+from everybyte.formats.serving.flag_table import flag_table
+from everybyte.formats.serving.writing import TARGETS
 from everybyte.formats.source import Source, command_source
+from everybyte.job.extra import canonical, keys_of
 
 
 def jobs(text: str, name: str = "", **files: str) -> list[Imported]:
@@ -81,6 +86,16 @@ def test_flags_of_engines(command: str, expected: dict[str, Any]) -> None:
         if isinstance(got[key], str) and isinstance(value, dict):
             got[key] = {"format": got[key]}
     assert got == expected
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "llama.cpp", "ollama", "tgi", "tensorrt-llm", "lmdeploy"])
+def test_what_an_import_keeps_is_known_to_the_engine(engine: str) -> None:
+    """A key of `extra` that the engine does not know would make the job refused."""
+    table, folder = flag_table(TARGETS[engine].table), {"ollama": "llamacpp"}.get(engine, engine.replace(".", "").replace("-", "_"))
+    kept = [flag.job.partition(":")[2] or flag.name for flag in table.flags.values() if flag.job.startswith(("extra", "fork"))]
+    read_by_engine = frozenset[str]().union(*map(keys_of, sections_of(folder, "serve")))
+    known = known_keys(engine)
+    assert [key for key in kept if canonical(key) not in read_by_engine and known.find(canonical(key)) is None] == []
 
 
 def test_a_flag_that_no_table_has_is_told() -> None:

@@ -183,7 +183,7 @@ def _devices(reading: Reading, mine: int, around: Given) -> None:
 def _surroundings(reading: Reading) -> None:
     """Variables that the engine reads: kept under their own names, told if they have no meaning here."""
     draft = reading.draft
-    prefixes = {"vllm": ("VLLM_",), "sglang": ("SGLANG_", "SGL_"), "tensorrt-llm": ("TRTLLM_", "TLLM_"), "lmdeploy": ("LMDEPLOY_",)}.get(reading.engine, ())
+    prefixes = {"vllm": ("VLLM_",), "sglang": ("SGLANG_", "SGL_"), "tensorrt-llm": ("TRTLLM_",)}.get(reading.engine, ())
     for name, given in reading.environment.items():
         if name.startswith(prefixes) and prefixes and not QUIET_VARIABLES.match(name):
             value = number(given.value)
