@@ -40,9 +40,9 @@ class Source(NamedTuple):
 
 def answer_files(jobs: Sequence[str], options: Options) -> int:
     """Answers the jobs of files, as `answer_all` does."""
-    from everybyte.job import load
+    from everybyte.cli.any_job import load_any
 
-    return answer_all([Source(job, lambda job=job: load(job)) for job in jobs], options)  # type: ignore[misc]  # the default binds the loop's value
+    return answer_all([Source(job, lambda job=job: load_any(job)) for job in jobs], options)  # type: ignore[misc]  # the default binds the loop's value
 
 
 def answer_all(sources: Sequence[Source], options: Options) -> int:

@@ -14,7 +14,7 @@ from everybyte.cli.options import answer_options
 def command(jobs: tuple[str, ...], **options: object) -> int:
     """Estimate the GPU memory of each JOB and say whether it fits.
 
-    JOB is a YAML, JSON or TOML file, or - for standard input.
+    JOB is a YAML, JSON or TOML file, - for standard input, or a configuration that `everybyte import` reads.
 
     \b
     everybyte estimate job.yaml

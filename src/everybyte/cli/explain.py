@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from everybyte.cli.any_job import load_any
 from everybyte.cli.ending import FITS
 from everybyte.cli.options import as_json
-from everybyte.job import read_job
 
 if TYPE_CHECKING:
     from everybyte.ledger.answer import RankAnswer
@@ -35,7 +35,7 @@ def command(job: str, entry: str | None, rank: str | None, against: str | None, 
     from everybyte.estimator import estimate
     from everybyte.report.find import find_entries, find_rank, find_setting
 
-    answer = estimate(read_job(job))
+    answer = estimate(load_any(job).job())
     ranked = find_rank(answer, rank)
     if against is not None:
         return _differences(ranked, find_rank(answer, against, "--against"), as_json)

@@ -7,13 +7,14 @@ from typing import Any
 import click
 
 from everybyte.basics.errors import BadInput
+from everybyte.cli.any_job import load_any
 from everybyte.cli.ending import DOES_NOT_FIT, FITS
 from everybyte.cli.flags import job_flags, raw_job
 from everybyte.cli.from_flags import start
 from everybyte.cli.job_command import JobCommand
 from everybyte.cli.options import Command, as_json, save, unit
 from everybyte.cli.progress import Progress
-from everybyte.job import Job, read_job, write_job
+from everybyte.job import Job, write_job
 from everybyte.job.flags import TABLES
 
 GROW = "What to grow; with a leading minus the smallest value, such as -gpus."
@@ -32,7 +33,8 @@ def grow(command: Command) -> Command:
 def command(job: str, key: str | None, unit: str, as_json: bool) -> int:
     """The largest value of a setting that fits, and what stops the next one.
 
-    JOB is a job file. `everybyte fit train MODEL` and `everybyte fit serve MODEL` take the flags of `train` and `serve` instead.
+    JOB is a job file, or a configuration that `everybyte import` reads. `everybyte fit train MODEL` and `everybyte fit serve MODEL` take the flags of
+    `train` and `serve` instead.
 
     KEY is micro_batch, seq_len, context, adapter.rank ... or a whole key path. Of a server: weights (the widest format that fits), context (the longest
     that the cache holds), sequences (how many of them at once), memory_fraction (all values that work), -gpus (the fewest that hold the model).
@@ -44,7 +46,7 @@ def command(job: str, key: str | None, unit: str, as_json: bool) -> int:
     everybyte fit serve Llama-3.3-70B-Instruct --gpu 2x3090 --context 32k --engine llama.cpp --grow weights
     everybyte fit serve.yaml --grow -gpus
     """  # noqa: D301  # \\b is click's mark for lines that stay as they are
-    return answer_fit(read_job(job), key, unit, as_json=as_json)
+    return answer_fit(load_any(job).job(), key, unit, as_json=as_json)
 
 
 def _of_flags(purpose: str) -> click.Command:

@@ -16,6 +16,7 @@ from everybyte.job.form import Job
 from everybyte.job.plain import refuse_unless_plain
 from everybyte.job.read import job_from_mapping
 from everybyte.job.shorthand import expand
+from everybyte.job.write import job_to_dict
 
 
 class Row(Record, frozen=True):
@@ -94,7 +95,15 @@ def _checked(draft: JobDraft) -> dict[str, Any]:
         if fault is None or not _take_out(draft, fault):
             break
     _contradiction(job, draft)
-    return job
+    return in_order(job, job_to_dict(msgspec.convert(expand(_whole(job)), Job))) if _fault(_whole(job)) is None else job
+
+
+def in_order(value: Any, template: Any) -> Any:
+    """A mapping with its keys in the order of another that holds the same ones, here that of the form; further keys behind them."""
+    if not isinstance(value, dict) or not isinstance(template, dict):
+        return value
+    keys = [*(key for key in template if key in value), *(key for key in value if key not in template)]
+    return {key: in_order(value[key], template.get(key)) for key in keys}
 
 
 def _fault(job: dict[str, Any]) -> BadInput | None:

@@ -56,7 +56,7 @@ def read_job(source: str | PathLike[str] | Mapping[str, Any]) -> Job:
 
 def load(source: str | PathLike[str]) -> RawJob:
     """The mapping of a YAML, JSON or TOML file, or of standard input (`-`). Raises BadInput with file, line and column."""
-    return parse(_text_of(fspath(source)), fspath(source))
+    return parse(text_of(fspath(source)), fspath(source))
 
 
 def job_from_mapping(raw: dict[str, Any]) -> Job:
@@ -101,7 +101,7 @@ def _line_in_yaml(text: str, path: str, shown: str) -> str:
     return f"{shown}, line {line}" if line else shown
 
 
-def _text_of(source: str) -> str:
+def text_of(source: str) -> str:
     """The text of a file, within bounds of size and as UTF-8."""
     shown = "standard input" if source == STDIN else source
     try:

@@ -56,9 +56,9 @@ def job_text(imported: Imported) -> str:
     path: list[str] = []
     for line in text.rstrip("\n").split("\n"):
         depth = (len(line) - len(line.lstrip())) // 2
-        key = line.strip().partition(":")[0]
+        key, _, value = line.strip().partition(":")
         path = [*path[:depth], key]
-        origin = _origin(path, origins)
+        origin = _origin(path, origins) if value else ""
         lines.append(f"{line:<{COMMENT_COLUMN}}  # {origin}" if origin else line)
     return "\n".join(lines)
 
@@ -71,8 +71,7 @@ def _origin(path: Sequence[str], origins: dict[str, str]) -> str:
     if found:
         return found
     inside = list(dict.fromkeys(origin for key, origin in origins.items() if key.startswith(here + ".")))
-    leaf_line = bool(inside) and len(path) > 1
-    return ", ".join(inside[:3]) if leaf_line else ""
+    return ", ".join(inside[:3])
 
 
 def _explained(imported: Imported) -> str:
