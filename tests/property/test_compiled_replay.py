@@ -11,7 +11,7 @@ from test_allocator_scripts import script
 
 from everybyte import read_job
 from everybyte.allocator.endless import endless_peak, limited_peak
-from everybyte.basics.allocations import EMPTY_CACHE, Event
+from everybyte.basics.allocations import EMPTY_CACHE, Event, finished, settled, used_on
 from everybyte.basics.errors import Unsupported
 from everybyte.basics.units import MiB, TiB
 from everybyte.estimator import accounted
@@ -49,7 +49,8 @@ def test_scripts_of_records(expandable: bool) -> None:
             continue
         for rank in ranks:
             events = [event for event in rank.bill.script() if event != EMPTY_CACHE or not expandable]
-            peak, living = endless_peak(events, expandable)
+            events = list(settled(events))
+            peak, living = endless_peak(events, expandable) or (0, 0)
             assert compiled.endless_peak(events, expandable) == (peak, living), job
             if not expandable and living < peak:
                 assert compiled.limited_peak(events, (living + peak) // 2) == limited_peak(events, (living + peak) // 2), job
@@ -71,7 +72,17 @@ def test_more_than_any_device_has(expandable: bool) -> None:
     assert compiled.endless_peak(events, expandable) == endless_peak(events, expandable) == (105 * TiB, 105 * TiB)
 
 
-@pytest.mark.parametrize("events", [[(1, -1)], [(-1, 0)], [(1, 2**63)], [(1,)], [1], [("a", 1)]], ids=repr)
+@pytest.mark.parametrize("event", [used_on(1, 1), finished(1)], ids=["use", "end of a stream's work"])
+def test_uses_of_other_streams_are_left_to_others(event: Event) -> None:
+    """Events that say how streams use memory are not replayed here: both say so before they answer something else."""
+    events = [(1, 4 * MiB), event, (1, 0)]
+    assert compiled.endless_peak(events, False) is None
+    assert endless_peak(events, False) is None
+    with pytest.raises(ValueError, match="streams"):
+        compiled.limited_peak(events, 100 * MiB)
+
+
+@pytest.mark.parametrize("events", [[(1, 2**63)], [(1,)], [1], [("a", 1)]], ids=repr)
 def test_what_is_no_event(events: list[Event]) -> None:
     """What is no allocation and no free is refused, not read as one."""
     with pytest.raises((TypeError, ValueError, OverflowError)):

@@ -23,6 +23,7 @@
 #define STREAMS 64
 #define EDGE (-1)
 #define OUT_OF_MEMORY (-3)
+#define UNKNOWN (-4)
 #define NOT_THERE (-2)
 
 typedef struct {
@@ -327,7 +328,7 @@ static int serve(Heap *heap, int64_t key, int64_t nbytes) {
 
 /* -- the module ----------------------------------------------------------------------------------------------------------------- */
 
-/* 0, or -1 with an exception, or OUT_OF_MEMORY. */
+/* 0, or -1 with an exception, or OUT_OF_MEMORY, or UNKNOWN for an event that says how streams use memory. */
 static int replay(Heap *heap, PyObject *events, Py_ssize_t length) {
     for (Py_ssize_t i = 0; i < length; i++) {
         PyObject *event = PyList_GetItem(events, i);
@@ -338,8 +339,10 @@ static int replay(Heap *heap, PyObject *events, Py_ssize_t length) {
         int64_t key = PyLong_AsLongLong(PyTuple_GetItem(event, 0)), nbytes = PyLong_AsLongLong(PyTuple_GetItem(event, 1));
         if ((key == -1 || nbytes == -1) && PyErr_Occurred())
             return -1;
-        if (key < 0 || nbytes < 0 || heap->living > INT64_MAX - nbytes) {
-            PyErr_SetString(PyExc_ValueError, "an event that this loop does not know");
+        if (key < 0 || nbytes < 0)
+            return UNKNOWN;
+        if (heap->living > INT64_MAX - nbytes) {
+            PyErr_SetString(PyExc_OverflowError, "more bytes than can be counted");
             return -1;
         }
         int done = serve(heap, key, nbytes);
@@ -383,7 +386,10 @@ static PyObject *endless_peak(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "O!p:endless_peak", &PyList_Type, &events, &expandable))
         return NULL;
     Heap heap = {.expandable = expandable};
-    if (!run(&heap, events)) {
+    int done = run(&heap, events);
+    if (done == UNKNOWN)
+        answer = Py_BuildValue("");
+    else if (!done) {
         int64_t sum = 0;
         for (int i = 0; i < heap.stream_count; i++)
             sum += heap.streams[i].peak + round_up(heap.streams[i].small_peak, SMALL_SEGMENT);
@@ -402,6 +408,8 @@ static PyObject *limited_peak(PyObject *self, PyObject *args) {
     int done = limit > 0 ? run(&heap, events) : OUT_OF_MEMORY;
     if (!done && !heap.beyond)
         answer = Py_BuildValue("LL", (long long)heap.peak, (long long)heap.retries);
+    else if (done == UNKNOWN)
+        PyErr_SetString(PyExc_ValueError, "events that say how streams use memory are not known here");
     else if (done != -1)
         answer = Py_BuildValue("");
     clear(&heap);
@@ -409,7 +417,7 @@ static PyObject *limited_peak(PyObject *self, PyObject *args) {
 }
 
 static PyMethodDef methods[] = {
-    {"endless_peak", endless_peak, METH_VARARGS, "endless_peak(events, expandable) -> (bytes reserved, bytes that live)"},
+    {"endless_peak", endless_peak, METH_VARARGS, "endless_peak(events, expandable) -> (bytes reserved, bytes that live), or None"},
     {"limited_peak", limited_peak, METH_VARARGS, "limited_peak(events, limit) -> (bytes reserved, times that the cache was emptied for want of room), or None"},
     {NULL, NULL, 0, NULL},
 };

@@ -15,9 +15,11 @@ from everybyte.basics.allocations import STREAM_BITS, Event, peak_living
 from everybyte.basics.units import round_up
 
 
-def endless_peak(events: list[Event], expandable: bool) -> tuple[int, int]:
+def endless_peak(events: list[Event], expandable: bool) -> tuple[int, int] | None:
     """The peaks of reserved bytes and of what lives, for (key, bytes) allocations, (key, 0) frees and EMPTY_CACHE, which expandable segments are not
-    asked here. Where more lives than any device has, what the allocator adds is of no matter."""
+    asked here; None where events say how streams use memory. Where more lives than any device has, what the allocator adds is of no matter."""
+    if any(min(event) < 0 for event in events):
+        return None
     living = peak_living(events)
     if living > ENDLESS_LIVING:
         return living, living

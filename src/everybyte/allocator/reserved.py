@@ -43,8 +43,8 @@ def peak_reserved(script: Iterable[Event], settings: AllocatorSettings = DEFAULT
     if (needed <= limit and not collects) or living > limit:
         return Reserved(needed, blocks=blocks)
     # near the limit every MiB counts, and all pools are given back together: all events are replayed
-    if settings == DEFAULT:
-        found = fastest.limited_peak(_plain(events), limit)
+    if settings == DEFAULT and not any(min(event) < 0 for event in events):
+        found = fastest.limited_peak(events, limit)
         return Reserved(needed) if found is None else Reserved(*found)
     try:
         served = replay(events, settings, capacity, total=total)
@@ -59,10 +59,9 @@ def _endless(events: list[Event], settings: AllocatorSettings) -> tuple[int, int
         served = replay(events, settings)
         blocks = served.peak_allocated if settings.roundup_divisions or settings.max_split_bytes else 0
         return served.peak_reserved, blocks, peak_living(events)
-    needed, living = fastest.endless_peak(_plain(events), settings.expandable_segments)
+    found = fastest.endless_peak(events, settings.expandable_segments)
+    if found is None:
+        found = fastest.endless_peak(list(settled(events)), settings.expandable_segments)
+    assert found is not None, "settled events do not say how streams use memory"
+    needed, living = found
     return needed, 0, living
-
-
-def _plain(events: list[Event]) -> list[Event]:
-    """The events without uses by other streams."""
-    return list(settled(events)) if any(nbytes < 0 for _, nbytes in events) else events
