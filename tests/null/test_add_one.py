@@ -19,9 +19,16 @@ PACKAGE = Path(everybyte.__file__).parent
 CONTRIBUTING = PACKAGE.parents[1] / "CONTRIBUTING.md"
 MOST_FILES = 3
 LLAMA = {
-    "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128, "num_attention_heads": 4,
-    "num_key_value_heads": 4, "vocab_size": 256, "max_position_embeddings": 512, "tie_word_embeddings": False,
-}  # fmt: skip
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "vocab_size": 256,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": False,
+}
 JOB = {"model": {"config": LLAMA}, "hardware": {"gpu": "h100"}, "train": {"micro_batch": 1, "seq_len": 128, "precision": "bf16"}}
 
 
@@ -149,9 +156,10 @@ def test_a_recompute_policy(clone: Clone) -> None:
     """A word of the job file, and what it does to the blocks."""
     clone.insert("job/words.py", '"none", "selective", "full"]', '"half", ')
     clone.insert(
-        "rules/from_job/recompute.py", "POLICIES: dict",
+        "rules/from_job/recompute.py",
+        "POLICIES: dict",
         'def half_of_the_blocks(asked):\n    """A toy: each second block."""\n    return RecomputePlan("non-reentrant", 2)\n\n\n',
-    )  # fmt: skip
+    )
     clone.insert("rules/from_job/recompute.py", '"none": keep_all', '"half": half_of_the_blocks, ')
     config = {**LLAMA, "num_hidden_layers": 8}
     code = "print(json.dumps([estimate({**job, 'train': {**job['train'], 'recompute': word}}).figures['peak.allocated'] for word in ('none', 'half', 'full')]))"
@@ -182,11 +190,14 @@ def test_contributing_names_every_walk_and_file() -> None:
     """Each walk that is tried here is written there, with the files that it changes."""
     text = CONTRIBUTING.read_text(encoding="utf-8")
     walks = {
-        "Add a model family": ("models/registry.py",), "Add an optimizer": ("rules/optimizers/plan.py",),
-        "Add a release of an engine": ("catalog/data/releases/",), "Add an engine": ("job/words.py", "engines/registry.py"),
-        "Add a GPU": ("catalog/data/gpus.csv",), "Add a recompute policy": ("job/words.py", "rules/from_job/recompute.py"),
+        "Add a model family": ("models/registry.py",),
+        "Add an optimizer": ("rules/optimizers/plan.py",),
+        "Add a release of an engine": ("catalog/data/releases/",),
+        "Add an engine": ("job/words.py", "engines/registry.py"),
+        "Add a GPU": ("catalog/data/gpus.csv",),
+        "Add a recompute policy": ("job/words.py", "rules/from_job/recompute.py"),
         "Add a format that is imported": ("formats/registry.py", "formats/data/signatures.csv"),
-    }  # fmt: skip
+    }
     for title, files in walks.items():
         chapter = re.search(rf"## {title}\n(.*?)(?=\n## )", text, re.DOTALL)
         assert chapter, title

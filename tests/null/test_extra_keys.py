@@ -82,11 +82,15 @@ def test_no_key_is_both_read_and_without_effect() -> None:
 @pytest.mark.parametrize(
     ("section_of", "key", "nearest"),
     [
-        ({"framework": "transformers"}, "lora_droput", "lora_dropout"), ({"framework": "megatron"}, "moe-groupd-gemm", "moe_grouped_gemm"),
-        ({"framework": "deepspeed", "sharding": "zero2"}, "overlap_com", "overlap_comm"), ({"framework": "torchtitan"}, "float9.recipe", "float8"),
-        ({}, "keeps_output", "keeps_outputs"), ({"framework": "litgpt"}, "chunk_sizes", "chunk_size"), ({"framework": "nanogpt"}, "anything", ""),
+        ({"framework": "transformers"}, "lora_droput", "lora_dropout"),
+        ({"framework": "megatron"}, "moe-groupd-gemm", "moe_grouped_gemm"),
+        ({"framework": "deepspeed", "sharding": "zero2"}, "overlap_com", "overlap_comm"),
+        ({"framework": "torchtitan"}, "float9.recipe", "float8"),
+        ({}, "keeps_output", "keeps_outputs"),
+        ({"framework": "litgpt"}, "chunk_sizes", "chunk_size"),
+        ({"framework": "nanogpt"}, "anything", ""),
     ],
-)  # fmt: skip
+)
 def test_unknown_keys_are_refused_with_the_nearest(section_of: dict[str, Any], key: str, nearest: str) -> None:
     """A slip of the pen has no silent effect."""
     with pytest.raises(BadInput, match=rf"train\.extra\.{key}: .*{nearest}"):
@@ -112,6 +116,17 @@ def test_old_job_files_name_their_framework_in_extra(name: str) -> None:
     new = {**old, "train": {**old["train"], "framework": name, "extra": dict(moved.train.extra or {})}}
     assert estimate(old).figures == estimate(new).figures
     assert with_own_framework(moved) == moved
+
+
+@pytest.mark.parametrize(
+    ("more", "trainer"),
+    [({}, "transformers"), ({"mesh": {"tp": 2}}, "megatron"), ({"sharding": "distributed-optimizer"}, "megatron"), ({"extra": {"trainer": "trl"}}, "trl")],
+)
+def test_ms_swift_runs_the_trainer_that_the_job_needs(more: dict[str, Any], trainer: str) -> None:
+    """Divided layers are Megatron's; otherwise the Trainer of transformers steps, unless the job says another."""
+    found = read_job(job(framework="ms-swift", **more))
+    assert found.train is not None
+    assert trainer_of(found.train) == trainer
 
 
 def test_every_framework_and_engine_has_a_table() -> None:

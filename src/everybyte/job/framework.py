@@ -21,7 +21,7 @@ Trainer = Literal["pytorch", "transformers", "trl", "megatron"]
 class TrainerKeys(Section, frozen=True, kw_only=True):
     """Whose trainer runs the step, for a framework that has several."""
 
-    trainer: Trainer = "transformers"
+    trainer: Trainer | None = None
 
 
 def with_own_framework(job: Job) -> Job:
@@ -42,4 +42,11 @@ def trainer_of(train: Train) -> str:
     """The framework whose step runs: that of the job, or the one that it calls."""
     if train.framework != SEVERAL:
         return train.framework or "pytorch"
-    return section(train.extra, TrainerKeys).trainer
+    return section(train.extra, TrainerKeys).trainer or ("megatron" if _is_divided(train) else "transformers")
+
+
+def _is_divided(train: Train) -> bool:
+    """Whether a job asks for what Megatron alone has of the several: layers or experts that are divided, its distributed optimizer."""
+    mesh = train.mesh
+    axes = () if mesh is None else (mesh.tp, mesh.pp, mesh.ep, mesh.etp, mesh.cp)
+    return any((size or 1) > 1 for size in axes) or train.sharding in ("distributed-optimizer", "megatron-fsdp")

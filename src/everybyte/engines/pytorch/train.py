@@ -87,6 +87,8 @@ def account(job: Job, network: Network, device: Device) -> Account:
     assert job.train is not None
     choices = ResolvedSettings()
     _refuse_pipelines(job.train)
+    if automodel.is_automodel(job.train):
+        choices.assume("where the job is silent, NeMo Automodel is taken to do as a plain loop does; its own defaults are not worked out")
     usual = defaults(job.train)
     recipe = recipe_of(job.train, network, usual, choices)
     recipe = with_cache(job.train, network, replace(recipe, empties_cache=section(job.train.extra, Keys).empty_cache), choices)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from everybyte.catalog.releases import release_in
 from everybyte.job import Job, Train
-from everybyte.job.framework import trainer_of
+from everybyte.job.framework import SEVERAL, trainer_of
 from everybyte.layers.network import Network
 from everybyte.layers.recording.setup import Kernels
 from everybyte.rules.accounting.account import Account, Device
@@ -105,6 +105,8 @@ def account(job: Job, network: Network, device: Device) -> Account:
     """The account of a Trainer step. Data-parallel ranks are alike."""
     assert job.train is not None
     choices = ResolvedSettings()
+    if job.train.framework == SEVERAL:
+        choices.assume("where the job is silent, ms-swift is taken to do as transformers does; its own defaults are not worked out")
     usual = defaults(job.train, network)
     recipe = recipe_of(job.train, network, usual, choices)
     if job.train.extra:
