@@ -119,7 +119,7 @@ def test_refusals() -> None:
     assert "no mem_fraction_static works" in estimate(job("Qwen/Qwen2.5-72B", "rtx-4090")).warnings[0]
     long = estimate(job(memory_fraction=0.25, context=131_072))
     assert not long.fits
-    assert "fewer than one sequence" in long.warnings[0]
+    assert "too small for one sequence" in long.warnings[0]
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_the_longest_context_is_what_the_cache_holds() -> None:
     result = fit(served(), "context")
     assert result.answer is not None
     assert result.value == result.answer.figures["kv.tokens"]
-    assert "fewer than one sequence" in (result.stop.why or "") if result.stop else False
+    assert "too small for" in (result.stop.why or "") if result.stop else False
 
 
 def test_sequences_are_those_that_the_cache_holds_at_once() -> None:

@@ -123,7 +123,7 @@ def test_a_longer_context_may_start_where_a_shorter_one_is_refused(context: int,
     assert found.fits is starts
     refused = [text for text in found.warnings if "refuses to start" in text]
     assert bool(refused) is not starts
-    assert starts or re.search(r"not cut up .*max_model_len may be 2\d,\d{3}", refused[0])
+    assert starts or re.search(r"use <= 2\d,\d{3} .*not cut up", refused[0])
 
 
 def test_no_memory_fraction_may_work() -> None:

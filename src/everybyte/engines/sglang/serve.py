@@ -201,7 +201,7 @@ def _refusals(stage: Stage, server: Server, serve: Serve) -> tuple[str, ...]:
             return (f"weights of {stage.loaded / GiB:,.2f} GiB are more than the device has free: no mem_fraction_static works",)
         return (f"SGLang refuses: not enough memory for one token; mem_fraction_static {server.reserve.fraction:.3f} must be above {needed:.3f}",)
     if serve.context is not None and s.context > pool.tokens:
-        return (f"the pool holds {pool.tokens:,} tokens, fewer than one sequence of serve.context {s.context:,}: longer requests are refused",)
+        return (f"KV cache too small for one sequence of {s.context:,} tokens: use --context <= {pool.tokens:,}, longer requests are refused",)
     return ()
 
 

@@ -101,14 +101,15 @@ def explained(stage: Stage, s: Settings, demand: Demand, device: Device, choices
         choices.assume(f"one request of {s.context:,} tokens takes {needed / GiB:.2f} of the {pool / GiB:.2f} GiB for the cache")
         return ()
     if pool <= 0:
-        return (f"vLLM refuses to start: no memory is left for cache blocks ({pool / GiB:.2f} GiB); raise memory_fraction or take more GPUs",)
+        return (f"vLLM refuses to start: no memory is left for the KV cache ({pool / GiB:.2f} GiB): raise memory_fraction, or take more GPUs",)
     cause = ""
     if not is_v1(s.release) and s.batched_tokens >= s.context:
         cause = (
             f"; the profiling run takes {figures['activation_peak'] / GiB:.2f} GiB because prompts of the whole context are not cut up (above 32,768 they are)"
         )
-    short = f"one request of {s.context:,} tokens takes {needed / GiB:.2f} GiB of cache, {pool / GiB:.2f} GiB are left{cause}"
-    return (f"vLLM refuses to start: {short}; with this pool max_model_len may be {longest:,}",)
+    fix = f"use <= {longest:,}" if longest else "no length is short enough"
+    short = f"one request takes {needed / GiB:.2f} GiB of cache, {pool / GiB:.2f} GiB are left{cause}"
+    return (f"vLLM refuses to start: KV cache too small for max_model_len {s.context:,}: {fix} ({short})",)
 
 
 def _needed(plan: Plan, s: Settings, demand: Demand) -> int:

@@ -144,7 +144,7 @@ def _refusals(part: Part, server: Server, job: Job) -> tuple[str, ...]:
         return (f"{server.name}: weights of {part.loaded / GiB:,.2f} GiB and one batch leave no room for a block of KV cache",)
     assert job.serve is not None
     if job.serve.context is not None and server.context > part.tokens:
-        return (f"the pool holds {part.tokens:,} tokens, fewer than one sequence of serve.context {server.context:,}",)
+        return (f"KV cache too small for one sequence of {server.context:,} tokens: use --context <= {part.tokens:,}",)
     return ()
 
 
