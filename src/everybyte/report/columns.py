@@ -14,14 +14,31 @@ GAP = 2
 Cell = Text | str
 
 
-def columns(rows: Iterable[Sequence[Cell]], justify: str, width: int, indent: int = 0) -> Text:
-    """The rows one below the other. `justify` has one letter a column: l or r. The last column is cut with an ellipsis where the width ends."""
+LEAST = 16
+"""Cells below which a last column is not wrapped but cut."""
+
+
+def columns(rows: Iterable[Sequence[Cell]], justify: str, width: int, indent: int = 0, *, wraps: bool = False) -> Text:
+    """The rows one below the other. `justify` has one letter a column: l or r. Where the width ends, the last column goes on in the next line if it `wraps`,
+    else it is cut with an ellipsis."""
     table = [[said_in_runs(cell) if isinstance(cell, Text) else Text(said(cell)) for cell in row] for row in rows]
     widths = [max((row[i].cell_len for row in table if i < len(row)), default=0) for i in range(len(justify))]
+    room = width - indent - sum(widths[:-1]) - GAP * (len(widths) - 1)
+    if wraps and room >= LEAST:
+        table = [part for row in table for part in _wrapped(row, len(justify), room)]
     lines = Text("\n").join(_line(row, justify, widths, width, indent) for row in table)
     lines.no_wrap = True
     lines.overflow = "crop"
     return lines
+
+
+def _wrapped(row: list[Text], count: int, room: int) -> list[list[Text]]:
+    """A row, and rows below it with what its last cell has no room for."""
+    if len(row) < count:
+        return [row]
+    first, *rest = wrap(row[-1], room).split("\n")
+    below = [Text("") for _ in row[:-1]]
+    return [[*row[:-1], first], *([*below, more] for more in rest)]
 
 
 def _line(row: list[Text], justify: str, widths: list[int], width: int, indent: int) -> Text:

@@ -160,7 +160,7 @@ def figures(answer: Answer, unit: str, width: int) -> Text:
     for name in names:
         between = "" if name not in answer.range else " – ".join(figure_text(name, end, unit) for end in answer.range[name])
         rows.append([name, figure_text(name, answer.figures[name], unit), between, Text(figure_meaning(name, answer.job), style="dim")])
-    return columns(rows, "lrrl", width)
+    return columns(rows, "lrrl", width, wraps=True)
 
 
 def figure_text(name: str, value: float, unit: str) -> str:

@@ -12,6 +12,7 @@ from everybyte.ledger.answer import Answer
 from everybyte.plan.fit import FitResult, Stop
 from everybyte.plan.formats import FormatResult, FormatTrial
 from everybyte.plan.share import ShareResult
+from everybyte.report.columns import wrap
 from everybyte.report.estimate import advice
 from everybyte.report.sums import needed
 from everybyte.report.words import amount, short_size, spoken
@@ -24,13 +25,13 @@ def show_fit(console: Console, result: FitResult, unit: str = "GiB", rows: Seque
     console.print(_verdict(result))
     _show_needed(console, result.answer, unit)
     if result.stop is not None:
-        console.print(f"  {_stopped(result.stop, unit)}")
+        console.print(wrap(Text(f"  {_stopped(result.stop, unit)}"), console.width, indent=2), soft_wrap=True)
     if result.holes:
         shown = ", ".join(f"{hole:,}" for hole in result.holes[:MOST_HOLES]) + (" ..." if len(result.holes) > MOST_HOLES else "")
         side = "larger" if result.smallest else "smaller"
         console.print(Text(f"  not every {side} value fits: {shown} {'do' if len(result.holes) > 1 else 'does'} not", style="yellow"))
     for warning in result.answer.warnings if result.answer is not None else ():
-        console.print(Text(f"  {warning}", style="yellow"), soft_wrap=True)
+        console.print(wrap(Text(f"  {warning}", style="yellow"), console.width, indent=2), soft_wrap=True)
     console.print(Text(f"  {result.tried} value{'s' if result.tried != 1 else ''} tried", style="dim"))
     if rows:
         console.print()

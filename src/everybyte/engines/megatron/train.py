@@ -40,6 +40,8 @@ from everybyte.rules.parallel.schedules import Plan, plan_of
 from everybyte.rules.parallel.stages import Stage, kinds, stages_of
 from everybyte.rules.step.recipe import Recipe
 
+USUAL_LENGTH = 4096
+"""--seq-length of the training example in Megatron-LM megatron/core/transformer/moe/README.md @022bcb5."""
 SHARDINGS: dict[Sharding, bool] = {"none": False, "ddp": False, "distributed-optimizer": True, "zero1": True, "megatron-fsdp": True}
 """train.sharding -> whether the distributed optimizer divides states."""
 
@@ -159,7 +161,8 @@ def _recipe(train: Train, network: Network, mesh: Mesh, choices: ResolvedSetting
     word = choices.pick("train.precision", train.precision, "bf16-master", origin)
     half = _unquantized(train, word, choices)
     micro_batch = choices.pick("train.micro_batch", train.micro_batch, 1, origin)
-    length = choices.pick("train.seq_len", train.seq_len, network.max_positions or 4096, inferred("positions of the model"))
+    usual = min(network.max_positions or USUAL_LENGTH, USUAL_LENGTH)
+    length = choices.pick("train.seq_len", train.seq_len, usual, inferred("Megatron has no default; the length of its training examples"))
     local = length // mesh.sequence_parallel
     master = None if half == FP32 else FP32
     return Recipe(
