@@ -13,6 +13,7 @@ from writers.accuracy import accuracy_page
 from writers.catalogue import gpus_page, models_page
 from writers.commands import commands_page, formulas_page
 from writers.console import ROOT, with_output
+from writers.defaults import defaults_page
 from writers.figures import figures_page
 from writers.http_api import http_page
 from writers.job_file import job_page
@@ -69,6 +70,7 @@ def whole_pages() -> dict[Path, str]:
         "job-file.md": job_page(),
         "job.schema.json": job_schema(),
         "commands.md": commands_page(),
+        "defaults.md": defaults_page(),
         "formulas.md": formulas_page(),
         "figures.md": figures_page(measured()),
         "python.md": python_page(),

@@ -11,9 +11,8 @@ import click
 from msgspec import inspect
 
 from everybyte.basics.errors import BadInput
-from everybyte.catalog.models import find_model
-from everybyte.catalog.tags import Tagged, find_tag
 from everybyte.cli.foreign import UNSAID as UNSAID_WORD
+from everybyte.cli.model_name import name_model
 from everybyte.cli.options import Command
 from everybyte.job import Job, RawJob
 from everybyte.job.flags import Flag
@@ -145,42 +144,13 @@ def raw_job(purpose: str, model: str, flags: Sequence[Flag], given: dict[str, An
         if not equals or not path:
             raise BadInput("--set", f"{setting!r} is not of the form KEY=VALUE")
         _set(raw, path, _value(value))
-    _name_model(raw, purpose)
+    name_model(raw, purpose)
     _resolve_most(raw, purpose)
     return RawJob(respelled(expand(raw)), lambda path: _flag_for(path, set_by))
 
 
 AUTO = {"serve.weights.format": "auto"}
 """Values that say the same as leaving the flag out."""
-
-
-def _name_model(raw: dict[str, Any], purpose: str) -> None:
-    """A name that says more than the model: an ollama tag, or one with a GGUF format behind a colon (`NAME-GGUF:Q4_K_M`)."""
-    name = raw["model"]
-    tag = find_tag(name)
-    base, colon, word = name.rpartition(":")
-    if tag is not None:
-        raw["model"] = tag.model
-    elif colon and GGUF_WORD.fullmatch(word) and not name.startswith("hf:"):
-        raw["model"], tag = _repacked(re.sub(r"(?i)[-_]gguf$", "", base)), Tagged(base, word.casefold())
-    if tag is None or purpose != "serve":
-        return
-    section = raw["serve"]
-    section.setdefault("weights", {"format": tag.format})
-    section.setdefault("engine", "ollama" if name.casefold() == name and not base.count("/") else "llama.cpp")
-
-
-def _repacked(name: str) -> str:
-    """The model that a repository of packed files was made from: under its own name, whoever packed it."""
-    for known in (name, name.rpartition("/")[2]):
-        try:
-            return find_model(known).name
-        except BadInput:
-            continue
-    return name
-
-
-GGUF_WORD = re.compile(r"(?i)(?:ud-)?(?:i?q[1-8]_\w+|tq[12]_0|bf16|f16|mxfp4)")
 
 
 def _resolve_most(raw: dict[str, Any], purpose: str) -> None:

@@ -9,6 +9,7 @@ import click
 from everybyte.basics.errors import BadInput
 from everybyte.cli.answers import Options, Source, answer_all
 from everybyte.cli.from_flags import start
+from everybyte.cli.model_name import name_model
 from everybyte.cli.options import answer_options
 from everybyte.job import RawJob
 
@@ -44,6 +45,9 @@ def _loader(raw: dict[str, Any], text: str) -> Any:
 
 
 def _on(job: dict[str, Any], gpu: str | None, gpus: int | None) -> dict[str, Any]:
-    """The job on the hardware that flags name."""
+    """The job on the hardware that flags name, with its model in the catalogue's words."""
+    purpose = "train" if "train" in job else "serve"
+    job = {**job, purpose: dict(job.get(purpose) or {})}
+    name_model(job, purpose)
     stated = {key: value for key, value in (("gpu", gpu), ("gpus", gpus)) if value is not None}
     return {**job, "hardware": {**job.get("hardware", {}), **stated}} if stated else job

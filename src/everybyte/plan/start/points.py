@@ -54,6 +54,11 @@ def all_points() -> tuple[Point, ...]:
     return _file().points
 
 
+def all_layouts() -> tuple[Shardings, ...]:
+    """How each framework's examples shard."""
+    return _file().layouts
+
+
 def points_of(framework: str, facts: dict[str, bool]) -> Point | None:
     """The first starting point of a framework whose conditions hold; None where there is none."""
     return next((p for p in all_points() if framework in p.frameworks and all(facts.get(k) == v for k, v in p.when.items())), None)
@@ -61,4 +66,4 @@ def points_of(framework: str, facts: dict[str, bool]) -> Point | None:
 
 def shardings_of(framework: str) -> tuple[str, ...]:
     """The shardings of a framework's examples, the fastest first; empty where its own default stands."""
-    return next((row.shardings for row in _file().layouts if framework in row.frameworks), ())
+    return next((row.shardings for row in all_layouts() if framework in row.frameworks), ())
