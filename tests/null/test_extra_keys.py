@@ -97,6 +97,13 @@ def test_unknown_keys_are_refused_with_the_nearest(section_of: dict[str, Any], k
         estimate(job(**section_of, extra={key: 1}))
 
 
+def test_a_key_without_end_is_refused_at_once() -> None:
+    """The nearest names are looked for by the beginning of a key, which a stranger's file may make as long as it likes."""
+    with pytest.raises(BadInput, match="unknown key") as refused:
+        estimate(job(framework="transformers", extra={"x" * 1_000_000: 1}))
+    assert len(str(refused.value)) < 1000
+
+
 def test_keys_that_nothing_reads_are_told() -> None:
     """Without effect on memory: a setting with the reason. Not worked out, or said by another key of the job: a warning."""
     found = estimate(job(framework="transformers", extra={"packing": True, "accelerator_config": {}, "per_device_train_batch_size": 8}))

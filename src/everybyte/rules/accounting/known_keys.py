@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from everybyte.basics.errors import BadInput, did_you_mean
 from everybyte.catalog.extra_keys import ELSEWHERE, NO_EFFECT, NOT_COUNTED, KnownKeys, known_keys, tables_of_keys
 from everybyte.job.extra import Section, canonical, keys_of
-from everybyte.job.plain import join
+from everybyte.job.plain import LONGEST_KEY, join
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 
 
@@ -31,7 +31,7 @@ def _unread(key: str, value: Any, read: frozenset[str], tables: list[KnownKeys],
     found = next((found for table in tables if (found := table.find(canonical(key))) is not None), None)
     if found is None:
         names = (*sorted(read), *(name for table in tables for name in table.keys))
-        raise BadInput(join(place, key), f"unknown key: {framework} has no such setting{did_you_mean(canonical(key), names)}")
+        raise BadInput(join(place, key), f"unknown key: {framework} has no such setting{did_you_mean(canonical(key)[:LONGEST_KEY], names)}")
     return Unread(join(place, key), value, found.effect, found.reason)
 
 
