@@ -5,6 +5,8 @@ WORKERS ?= 2
 EXAMPLES := $(wildcard examples/*.yaml)
 # An editable install has no bytecode yet: with it the first start is as quick as later ones.
 COMPILE := $(BIN)/python -m compileall -q src || true
+# What is built at an install, if there is a C compiler.
+COMPILED := hatch_build.py src/everybyte/allocator/_compiled.c
 
 .PHONY: help demo ui test test-long mutants test-cuda-build lint oracle-llamacpp oracle-vllm oracle-allocator oracles bench bench-peers bench-trace bench-web trace-truth docs docs-check docs-site clean
 .DEFAULT_GOAL := help
@@ -16,12 +18,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # A stamp says which set of packages the environment holds; it is renewed when the lists change.
-$(VENV)/.core: $(BIN)/python pyproject.toml
+$(VENV)/.core: $(BIN)/python pyproject.toml $(COMPILED)
 	$(BIN)/python -m pip install --quiet -e .
 	@$(COMPILE)
 	@touch $@
 
-$(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
+$(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt $(COMPILED)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@$(COMPILE)
 	@touch $@ $(VENV)/.core

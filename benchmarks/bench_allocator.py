@@ -42,6 +42,7 @@ def main() -> int:
         rows.append((f"{EVENTS:,} events, {name}", best(lambda s=settings: replay(events, s, total=80 * GiB)), LIMIT_S if not text else None))
     log: list[object] = []
     rows.append((f"{EVENTS:,} events, default settings, all actions told", best(lambda: replay(events, log=log)), None))
+    rows.append((f"{EVENTS:,} events, the peak alone", best(lambda: peak_reserved(events)), LIMIT_S))
     for name in JOBS:
         timeline = list(accounted(read_job(EXAMPLES / name))[2].ranks[0].bill.script())
         rows.append((f"peak of {Path(name).stem}, {len(timeline):,} events", best(lambda c=timeline: peak_reserved(c, AllocatorSettings())), None))

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from everybyte.allocator.caching import DEFAULT, MIN_BLOCK, SMALL_REQUEST, SMALL_SEGMENT, OutOfMemory
+from everybyte.allocator.caching import MIN_BLOCK, SMALL_REQUEST, SMALL_SEGMENT, OutOfMemory
 from everybyte.allocator.quick import ENDLESS_LIVING, large_peak
 from everybyte.allocator.replay import replay
+from everybyte.allocator.settings import DEFAULT
 from everybyte.basics.allocations import STREAM_BITS, Event, peak_living
 from everybyte.basics.units import round_up
 

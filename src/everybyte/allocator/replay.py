@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from everybyte.allocator.blocks import Action
-from everybyte.allocator.caching import DEFAULT, CachingAllocator
+from everybyte.allocator.caching import CachingAllocator
 from everybyte.allocator.expandable import ExpandableSegments
-from everybyte.allocator.settings import AllocatorSettings
+from everybyte.allocator.settings import DEFAULT, AllocatorSettings
 from everybyte.basics.allocations import Event
 
 
@@ -39,6 +39,12 @@ def replay(
 ) -> CachingAllocator:
     """The allocator after the events. Raises OutOfMemory at the event that a device of `capacity` cannot serve."""
     allocator = simulator(settings, capacity, total=total, log=log)
+    malloc, free = allocator.malloc, allocator.free
     for allocator.event, (key, nbytes) in enumerate(events):
-        serve(allocator, key, nbytes)
+        if nbytes > 0:
+            malloc(key, nbytes)
+        elif key > 0 and not nbytes:
+            free(key)
+        else:
+            serve(allocator, key, nbytes)
     return allocator

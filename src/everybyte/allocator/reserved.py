@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from everybyte.allocator.caching import DEFAULT, ENDLESS, OutOfMemory
-from everybyte.allocator.replay import replay
-from everybyte.allocator.settings import AllocatorSettings
+from everybyte.allocator.settings import DEFAULT, ENDLESS, AllocatorSettings
 from everybyte.basics.allocations import EMPTY_CACHE, Event, peak_living, settled
 
 try:
@@ -46,16 +44,26 @@ def peak_reserved(script: Iterable[Event], settings: AllocatorSettings = DEFAULT
     if settings == DEFAULT and not any(min(event) < 0 for event in events):
         found = fastest.limited_peak(events, limit)
         return Reserved(needed) if found is None else Reserved(*found)
+    return _on_device(events, settings, capacity, total, blocks=blocks > 0) or Reserved(needed, blocks=blocks)
+
+
+def _on_device(events: list[Event], settings: AllocatorSettings, capacity: int, total: int, *, blocks: bool) -> Reserved | None:
+    """What the whole allocator does on a device; None where it cannot serve the events."""
+    from everybyte.allocator.caching import OutOfMemory  # few answers need more than the compiled replay
+    from everybyte.allocator.replay import replay
+
     try:
         served = replay(events, settings, capacity, total=total)
     except OutOfMemory:
-        return Reserved(needed, blocks=blocks)
+        return None
     return Reserved(served.peak_reserved, served.retries, served.peak_allocated if blocks else 0)
 
 
 def _endless(events: list[Event], settings: AllocatorSettings) -> tuple[int, int, int]:
     """The peaks of reserved bytes, of blocks (as in Reserved) and of what lives on a device without end."""
     if settings not in (DEFAULT, EXPANDABLE) or (settings.expandable_segments and EMPTY_CACHE in events):
+        from everybyte.allocator.replay import replay
+
         served = replay(events, settings)
         blocks = served.peak_allocated if settings.roundup_divisions or settings.max_split_bytes else 0
         return served.peak_reserved, blocks, peak_living(events)

@@ -40,6 +40,11 @@ class AllocatorSettings(Record, frozen=True):
         return int(self.memory_fraction * total) if self.memory_fraction < 1 else 0
 
 
+DEFAULT = AllocatorSettings()
+ENDLESS = 1 << 56
+"""Bytes that no device has."""
+
+
 def read_alloc_conf(text: str, key: str = "env.alloc_conf", *, expandable: bool = False) -> AllocatorSettings:
     """The settings that `text` asks for; `expandable` where it does not say. Refusals name `key`, the option and what is known instead."""
     found: dict[str, Any] = {}

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 
 from everybyte.basics.errors import BadInput, EverybyteError
-from everybyte.report.language import said
 
 FITS, DOES_NOT_FIT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit codes: yes; no, or a fault was found; input that cannot be answered; Ctrl-C."""
@@ -37,14 +36,14 @@ def ended(command: Callable[[], int]) -> int:
 
 def refuse(message: str) -> int:
     """Prints an error; the exit code for it."""
-    say(f"{said('error:')} {said(message)}", to_stderr=True)
+    say(f"{_said('error:')} {_said(message)}", to_stderr=True)
     return BAD_INPUT
 
 
 def say(text: str = "", *, to_stderr: bool = False) -> None:
     """Writes a line on standard output, or a note on standard error, which is told in the language in use."""
     if to_stderr:
-        sys.stderr.write(f"{said(text)}\n")
+        sys.stderr.write(f"{_said(text)}\n")
     else:
         sys.stdout.write(f"{text}\n")
 
@@ -52,8 +51,8 @@ def say(text: str = "", *, to_stderr: bool = False) -> None:
 def told(error: EverybyteError) -> str:
     """The message of an error in the language in use, its place as it is."""
     if isinstance(error, BadInput):
-        return f"{error.path}: {said(error.message)}" if error.path else said(error.message)
-    return said(str(error))
+        return f"{error.path}: {_said(error.message)}" if error.path else _said(error.message)
+    return _said(str(error))
 
 
 def unexpected(fault: Exception) -> str:
@@ -92,3 +91,10 @@ def _plainer(error: UnicodeError) -> tuple[str, int]:
 def _let_go_of_stdout() -> None:
     """The reader of a pipe went away: nothing is flushed into it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _said(text: str) -> str:
+    """A text in the language in use, which is not asked for where nothing is said."""
+    from everybyte.report.language import said
+
+    return said(text)

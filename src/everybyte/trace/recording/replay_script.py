@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from everybyte.allocator.caching import DEFAULT
 from everybyte.allocator.replay import serve, simulator
-from everybyte.allocator.settings import AllocatorSettings
+from everybyte.allocator.settings import DEFAULT, AllocatorSettings
 from everybyte.basics.allocations import STREAM_BITS, Event
 from everybyte.trace.request import Traced
 

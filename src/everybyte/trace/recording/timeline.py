@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from everybyte.allocator.caching import DEFAULT
-from everybyte.allocator.settings import AllocatorSettings
+from everybyte.allocator.settings import DEFAULT, AllocatorSettings
 from everybyte.ledger.entry import Category, Phase
 from everybyte.trace.recording.module_paths import INPUT, LOSS, Place, is_adapter, place_of
 from everybyte.trace.recording.replay_script import changes

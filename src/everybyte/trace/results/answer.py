@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from everybyte.allocator.caching import DEFAULT
 from everybyte.allocator.reserved import peak_reserved
-from everybyte.allocator.settings import AllocatorSettings
+from everybyte.allocator.settings import DEFAULT, AllocatorSettings
 from everybyte.basics.errors import BadInput
 from everybyte.catalog.gpus import Gpu, find_gpu
 from everybyte.ledger.answer import Answer, HardwareFacts, ModelFacts, RankAnswer

@@ -6,9 +6,8 @@ import pickle  # only written, never read
 from typing import Any
 
 from everybyte.allocator.blocks import Action, Block, Segment
-from everybyte.allocator.caching import DEFAULT
 from everybyte.allocator.replay import replay
-from everybyte.allocator.settings import AllocatorSettings
+from everybyte.allocator.settings import DEFAULT, AllocatorSettings
 from everybyte.trace.recording.replay_script import script
 from everybyte.trace.recording.timeline import Timeline
 from everybyte.trace.request import BirthRow, Traced
