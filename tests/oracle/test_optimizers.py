@@ -115,6 +115,25 @@ def test_adafactor_of_transformers_steps_in_fp32(kind: torch.dtype, ours: DType)
     assert predicted_temporaries(plan, SHAPES, ours) == pytest.approx(measured, rel=0.005)
 
 
+OTHERS = [("prodigy", "Prodigy"), ("came", "CAME"), ("adopt", "ADOPT"), ("lamb", "Lamb"), ("adan", "Adan"), ("adabelief", "AdaBelief"), ("tiger", "Tiger")]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(("name", "cls"), OTHERS, ids=[name for name, _ in OTHERS])
+@pytest.mark.parametrize(("kind", "ours"), TYPES, ids=["fp32", "bf16"])
+def test_states_of_other_optimizers(name: str, cls: str, kind: torch.dtype, ours: DType) -> None:
+    """The states of optimizers that people bring along are those of their own code to the byte; multi-tensor steps need what theirs need."""
+    import pytorch_optimizer
+
+    tensors = parameters(SHAPES, kind)
+    optimizer = getattr(pytorch_optimizer, cls)(tensors, lr=1e-3)
+    plan = OptimizerPlan(named(name).key, "foreach")
+    measured = step_temporaries(optimizer, tensors)
+    assert predicted_state(plan, SHAPES, ours) == moments(optimizer)
+    if plan.rule.foreach is not None:
+        assert predicted_temporaries(plan, SHAPES, ours) == pytest.approx(measured, rel=0.01)
+
+
 BITSANDBYTES = [
     ("AdamW8bit", "adamw_bnb_8bit"), ("AdamW32bit", "adamw-32bit"), ("Lion8bit", "lion_8bit"), ("Lion32bit", "lion_32bit"),
     ("AdEMAMix8bit", "ademamix_8bit"), ("AdEMAMix", "ademamix"), ("RMSprop8bit", "rmsprop_bnb_8bit"), ("RMSprop32bit", "rmsprop_bnb"),

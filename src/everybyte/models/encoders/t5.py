@@ -1,5 +1,5 @@
-"""T5, Flan-T5 and mT5: an encoder, and a decoder that reads it by cross-attention. The embedding is always shared by encoder, decoder and head
-(configuration_t5.py sets `tie_word_embeddings` whatever the file says)."""
+"""T5, Flan-T5 and mT5: an encoder, and a decoder that reads it by cross-attention. Encoder and decoder share the embedding. The head of the first T5 is the
+embedding too; T5 1.1, Flan-T5, T0 and mT5 have a head of their own (`tie_word_embeddings: false`), which their checkpoints hold."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def build(c: Config) -> Network:
     hidden, vocab = c.integer("d_model"), c.integer("vocab_size")
     dropout = c.number("dropout_rate", default=0.1)
     layers = c.integer("num_layers")
+    tied = c.flag("tie_word_embeddings", default=c.model_type != "mt5")
     encoder = _runs(c, "encoder.block", layers, dropout, decoder=False)
     tail = T5Tail("encoder.final_layer_norm", dropout)
     if c.architecture in ("T5EncoderModel", "MT5EncoderModel"):
@@ -27,12 +28,12 @@ def build(c: Config) -> Network:
     tower = Tower("encoder", 0, encoder, hidden, Embedding(vocab, hidden, "shared", dropout=dropout, tied=True), tail)
     head = None
     if c.architecture.endswith("ForConditionalGeneration"):
-        head = Head(hidden, vocab, tied=True, upcast=False)
-    scaled = c.flag("tie_word_embeddings", default=True) and head is not None and c.model_type != "mt5"
+        head = Head(hidden, vocab, tied=tied, upcast=False)
+    scaled = tied and head is not None
     return Network(
         c.name, c.model_type, hidden, vocab, _runs(c, "decoder.block", c.integer("num_decoder_layers", default=layers), dropout, decoder=True),
         Embedding(vocab, hidden, "shared", dropout=dropout), T5Tail("decoder.final_layer_norm", dropout, scaled), head,
-        tied=head is not None, towers=(tower,), dtype=c.dtype(),
+        tied=tied and head is not None, towers=(tower,), dtype=c.dtype(),
     )  # fmt: skip
 
 

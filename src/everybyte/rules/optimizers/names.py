@@ -43,6 +43,8 @@ _LISTED: dict[str, Named] = {
     "apollo-adamw": Named("apollo"), "apollo-adamw-layerwise": Named("apollo", in_backward=True), "apollo-mini": Named("apollo-mini"),
     "lomo": Named("lomo", in_backward=True), "adalomo": Named("adalomo", in_backward=True),
     "schedule-free-adamw": Named("schedule-free"), "schedule-free-radam": Named("schedule-free"), "schedule-free-sgd": Named("schedule-free-sgd"),
+    "sophiag": Named("sophia"), "sophia-g": Named("sophia"), "sophiah": Named("sophia"), "came-pytorch": Named("came"), "prodigyopt": Named("prodigy"),
+    "fused-lamb": Named("lamb"), "adopt-adamw": Named("adopt"),
     "stable-adamw": Named("adamw"), "stableadamw": Named("adamw"), "adamw-amsgrad": Named("adamw-amsgrad"), "amsgrad": Named("adamw-amsgrad"),
 }  # fmt: skip
 """Names that are not those of rules."""

@@ -15,6 +15,7 @@ from everybyte.rules.optimizers.states import (
     Shape,
     State,
     blockwise,
+    confident,
     cover,
     factored,
     mini,
@@ -94,6 +95,8 @@ BNB = Citation("bitsandbytes 0.50 optim/optimizer.py: under 4,096 numbers fp32; 
 TORCHAO = Citation("torchao optim/adam.py: quantised when a tensor has 4,096 numbers and fills whole blocks; the step is compiled")
 HF_ADAFACTOR = Citation("transformers 5.24 optimization.py Adafactor: statistics in fp32; 16-bit gradients and weights are copied to fp32")
 LOW_RANK = Citation("Zhao et al. 2024 (GaLore), Zhu et al. 2024 (APOLLO): moments of a gradient projected to rank r")
+PRODIGY = Citation("prodigyopt 1.1 prodigy.py: s and the first weights p0 beside both moments (slice_p 1)")
+CAME = Citation("came-pytorch 0.1 CAME.py: the first moment; rows and columns of the second moment and of its residual")
 LOOP_ONE: Stages = ((1, 1),)
 ADAM_STEP: Stages = ((1, 2),)
 
@@ -122,6 +125,14 @@ RULES: dict[str, Rule] = {
     "shampoo": Rule(preconditioned(2, 0), Citation("Gupta et al. 2018, algorithm 1, with inverse roots"), loop=LOOP_ONE),
     "soap": Rule(preconditioned(2, 2), Citation("Vyas et al. 2024, algorithm 3"), loop=((0, 2),)),
     "adam-mini": Rule(mini(), Citation("Zhang et al. 2024: one second moment a neuron"), loop=LOOP_ONE),
+    "prodigy": Rule(moments(4), PRODIGY, loop=LOOP_ONE),
+    "came": Rule(confident(), CAME, loop=((2, 3),), wide_loop=((4, 8),)),
+    "adopt": Rule(moments(2), Citation("Taniguchi et al. 2024 (ADOPT), algorithm 2"), foreach=2, loop=ADAM_STEP),
+    "lamb": Rule(moments(2), Citation("You et al. 2020 (LAMB), algorithm 2"), foreach=1, loop=ADAM_STEP),
+    "adan": Rule(moments(4), Citation("Xie et al. 2022 (Adan), algorithm 1: three moments and the last gradient"), foreach=1, loop=ADAM_STEP),
+    "adabelief": Rule(moments(2), Citation("Zhuang et al. 2020 (AdaBelief), algorithm 2"), foreach=2, loop=ADAM_STEP),
+    "sophia": Rule(moments(2), Citation("Liu et al. 2023 (Sophia), algorithm 3: the first moment and the Hessian's diagonal"), loop=ADAM_STEP),
+    "tiger": Rule(moments(1), Citation("Su 2023 (Tiger): one moment, its sign is the update"), foreach=1, loop=LOOP_ONE),
     "grokadamw": Rule(moments(3), Citation("GrokAdamW: two moments and the slow gradient"), loop=ADAM_STEP),
     "schedule-free": Rule(moments(2), Citation("Defazio et al. 2024: z and the second moment"), foreach=1, loop=LOOP_ONE),
     "schedule-free-sgd": Rule(moments(1), Citation("Defazio et al. 2024: z"), foreach=0),

@@ -53,6 +53,20 @@ def factored(*, wide: bool = False) -> State:
     return State(tensors, text)
 
 
+def confident() -> State:
+    """CAME: the first moment, rows and columns of the second moment and of its residual, and the root mean square of the parameter."""
+
+    def tensors(shape: Shape, dtype: DType) -> tuple[int, ...]:
+        whole = dtype.nbytes(prod(shape))
+        if len(shape) < 2:
+            return whole, whole, 4
+        lead = prod(shape[:-2])
+        sides = (dtype.nbytes(lead * shape[-2]), dtype.nbytes(lead * shape[-1]))
+        return whole, *sides, *sides, 4
+
+    return State(tensors, lambda shape: "P·e + 2·e·lead·(m + n) + 4" if len(shape) > 1 else "2·P·e + 4")
+
+
 def cover() -> State:
     """SM3: one statistic an index of each dimension."""
     return State(lambda shape, dtype: tuple(dtype.nbytes(size) for size in shape), lambda _: "e·dims")
