@@ -30,16 +30,16 @@ def commands_of(document: Document, context: Context) -> list[Command]:
         return []
     found: list[Command] = []
     if tree.get("kind") == "Model" and "kubeai" in str(tree.get("apiVersion")):
-        return commands_of_container(_kubeai(document, tree.get("spec") or {}), document.source, context)
+        return commands_of_container(_kubeai(document, _part(tree, "spec")), document.source, context)
     for pod_path, pod, path, container in _containers(tree, {}, "", "", 0):
         found += commands_of_container(_container(document, pod_path, pod, path, container), document.source, context)
     for path, predictor in _models_of_kserve(tree, "", 0):
         found += commands_of_container(_kserve(document, path, predictor), document.source, context)
-    for i, spec in enumerate(document.get("servingEngineSpec.modelSpec") or []):
+    for i, spec in enumerate(_items(document.get("servingEngineSpec.modelSpec"))):
         if isinstance(spec, dict):
             found += _production_stack(document, f"servingEngineSpec.modelSpec[{i}]", spec, context)
     if tree.get("kind") == "VLLMRuntime":
-        found += commands_of_container(_vllm_runtime(document, tree.get("spec") or {}), document.source, context)
+        found += commands_of_container(_vllm_runtime(document, _part(tree, "spec")), document.source, context)
     found += _ray(document, context)
     if not found:
         found += [
@@ -272,6 +272,10 @@ def _part(tree: dict[str, Any], key: str) -> dict[str, Any]:
     return part if isinstance(part, dict) else {}
 
 
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def _served(document: Document, path: str, model: Any) -> list[Word]:
     place = document.place(path)
     return [Word("vllm", place), Word("serve", place), *([Word(_uri(str(model)), place)] if model else [])]
@@ -352,20 +356,20 @@ def _ray(document: Document, context: Context) -> list[Command]:
 
         tree = context.documents(Source(text, f"{document.source.path} (serveConfigV2)"))[0]
     found: list[Command] = []
-    for i, application in enumerate(tree.get("applications") or []):
+    for i, application in enumerate(_items(tree.get("applications"))):
         arguments = application.get("args") if isinstance(application, dict) else None
-        for j, config in enumerate((arguments or {}).get("llm_configs") or [] if isinstance(arguments, dict) else []):
+        for j, config in enumerate(_items(arguments.get("llm_configs")) if isinstance(arguments, dict) else []):
             if isinstance(config, dict):
                 found += commands_of_container(_ray_model(tree, f"applications[{i}].args.llm_configs[{j}]", config), document.source, context)
     return found
 
 
 def _ray_model(document: Document, path: str, config: dict[str, Any]) -> Container:
-    loading = config.get("model_loading_config") or {}
+    loading = _part(config, "model_loading_config")
     place = document.place(path)
     name = loading.get("model_source") or loading.get("model_id") or ""
     words = [Word("vllm", place), Word("serve", place), Word(str(name), document.place(f"{path}.model_loading_config"))]
-    for key, value in (config.get("engine_kwargs") or {}).items():
+    for key, value in _part(config, "engine_kwargs").items():
         words += _flag("--" + str(key).replace("_", "-"), value, document.place(f"{path}.engine_kwargs.{key}"))
     kind = config.get("accelerator_type")
     return Container("", tuple(words), {}, None, gpu_of_label(kind, document.place(f"{path}.accelerator_type")) if kind else None)
