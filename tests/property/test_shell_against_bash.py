@@ -10,8 +10,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from everybyte.basics.errors import BadInput
+from everybyte.formats.context import Context
 from everybyte.formats.shell.interpreter import Interpreter
+from everybyte.formats.shell.script import commands_of_text
 from everybyte.formats.shell.values import plain
+from everybyte.formats.source import Source
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 
@@ -95,6 +99,21 @@ STATEMENT = st.recursive(
 SCRIPTS = st.lists(STATEMENT, min_size=1, max_size=5).map(lambda lines: VALUES + "\n".join([*lines, 'emit end "$A" "$B" $N $M "${L[@]}"\n']))
 
 
+LAUNCH = """#!/bin/bash
+#SBATCH --nodes=2
+M=${1:-org/m}
+ARGS=(--max-model-len $((4 * 1024)) # tokens
+  --dtype "half")
+cat > c.yaml <<EOF
+max-num-seqs: ${N:-8}
+EOF
+if [ -z "$M" ]; then echo none; exit 1; fi
+case "$M" in org/*) X=1 ;; *) X=2 ;; esac
+for i in {0..1}; do CUDA_VISIBLE_DEVICES=$i vllm serve "$M" "${ARGS[@]}" --config c.yaml > log 2>&1 & done
+srun bash -c 'torchrun --nproc_per_node 4 train.py'
+"""
+
+
 def of_bash(script: str, folder: Path) -> list[list[str]] | None:
     """The arguments of every `emit` as bash makes them; None if bash itself refuses the script or grows without end."""
     file = folder / "script.sh"
@@ -131,3 +150,22 @@ def test_every_argument_is_what_bash_makes_of_it(script: str, tmp_path_factory: 
     expected = of_bash(script, tmp_path_factory.mktemp("shell"))
     if expected is not None:
         assert of_ours(script) == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_a_broken_script_is_read_or_refused_with_its_place(data: st.DataObject) -> None:
+    """Whatever is cut out of or put into a script, the answer is commands or one message with a line."""
+    text = LAUNCH
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(text)))
+        put_in = data.draw(st.sampled_from([*"$(){}[]`'\"\\\n;|&<>#=*! ", "$((", "<<E", "${", "[[", "done", "esac", "fi"]))
+        text = text[:at] + put_in + text[at + data.draw(st.integers(0, 12)) :]
+    source = Source(text, "x.sh")
+    try:
+        commands = commands_of_text(source, Context([source]))
+    except BadInput as refused:
+        assert refused.path.startswith("x.sh")
+        assert refused.message
+    else:
+        assert all(command.words for command in commands)

@@ -5,7 +5,7 @@ It reads the part of bash in which launch scripts are written, and comes to the 
 `eval`, `source` and `bash -c`, pipes of small programs whose output follows from their input (`programs.py`). `dialects` reads PowerShell and cmd.
 
 **Never**: a program is started, a file opened, a variable of the surrounding process read, an address fetched. Files that were handed over together are found
-by name. Bounds: a mebibyte of script, 20,000 steps, 256 Ki characters a value, 60 levels of nesting.
+by name. Bounds: a mebibyte of script, 12,000 steps, 256 Ki characters a value, 60 levels of nesting.
 
 **What only a run could tell** stays in the words as it is written (`$1`, `$(nproc)`, `$HOME`, `<your-model>`), with the reason:
 
@@ -15,7 +15,7 @@ by name. Bounds: a mebibyte of script, 20,000 steps, 256 Ki characters a value, 
 - where a condition rests on any of these, the branch that ends the script (`exit`, `return`) is not taken, and the programs of the branch not taken are kept as
   alternatives, for scripts that start nothing else;
 - what lies behind an `exit` that is reached counts as a branch not taken, since many scripts ask for arguments there;
-- a loop whose condition is not known, or is always true, is passed through once, and no loop more than 2,000 times;
+- a loop whose condition is not known, or is always true, is passed through once, and no loop more than 500 times;
 - functions that are never called are looked into the same way.
 
 Every word knows the line that it comes from, also through variables that hold several lines of options. A backslash with a blank behind it ends the command, as

@@ -42,14 +42,15 @@ from everybyte.formats.shell.syntax import (
 )
 from everybyte.formats.shell.values import Piece, Text, Unknowns, Variable, first_line, is_marked, plain
 
-MOST_STEPS = 20_000
+MOST_STEPS = 12_000
 """Commands that one script may take to follow, its loops unrolled."""
 MOST_STARTED = 2_000
 _LOGICAL_LINE = re.compile(r"(?:[^\\\n]|\\.)*(?:\\\n(?:[^\\\n]|\\.)*)*")
-MOST_ROUNDS = 2_000
+MOST_ROUNDS = 500
 MOST_CALLS = 30
 _CHATTER = SILENT | {"echo", "printf", "exit", "return", ":", "true", "false", "cat", "set", "usage", "date", "source", "."}
 """Commands that change nothing that a launch depends on."""
+_STARTS_NOTHING = (_CHATTER | set(builtin.BUILTINS) | builtin.DECLARES | set(PROGRAMS)) - {"eval", "exec", "command", "source", "."}
 
 
 class Started(NamedTuple):
@@ -233,6 +234,8 @@ class Interpreter(Expander):
 
     def glance(self, node: Node) -> None:
         """Looks into commands that are not run, for the programs that they would start."""
+        if not self._starts(node):
+            return
         outer, sink = self.state, self.sink
         self.state, self.sink = self.state.copy(), Sink()
         self.alternative += 1
@@ -405,6 +408,26 @@ class Interpreter(Expander):
             case Pipeline():
                 return any(self._matters(command) for command in node.commands)
         return True
+
+    def _starts(self, node: Node | None) -> bool:
+        """Whether commands may start a program at all: a branch that only prints and sets variables need not be looked into."""
+        match node:
+            case Simple():
+                first = node.words[0].parts[0] if node.words and node.words[0].parts else None
+                return first is not None and not (isinstance(first, Literal) and first.text in _STARTS_NOTHING)
+            case Sequence() | Pipeline():
+                return any(self._starts(command) for command in node.commands)
+            case Group() | For() | Function() | ForArithmetic():
+                return self._starts(node.body)
+            case AndOr():
+                return self._starts(node.left) or self._starts(node.right)
+            case If():
+                return any(self._starts(part) for part in (node.condition, node.body, node.otherwise))
+            case While():
+                return self._starts(node.condition) or self._starts(node.body)
+            case Case():
+                return any(self._starts(body) for _, body in node.arms)
+        return False
 
     def _called_ends(self, body: Node) -> bool:
         self.calls += 1
