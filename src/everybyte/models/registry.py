@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from everybyte.basics.errors import Unsupported, did_you_mean
+from everybyte.layers.heads.logprobs import ScoreHead
 from everybyte.layers.network import Network
 from everybyte.models.config import Config, shorten
 from everybyte.models.stored import packed_of
@@ -156,6 +157,8 @@ MODEL_TYPES = {
 }  # fmt: skip
 """model_type -> architecture, for configurations without `architectures`."""
 
+CLASSIFIES = "ForSequenceClassification"
+"""How architectures end that score whole sequences."""
 _FILE_OF = {architecture: file for file, names in FAMILIES.items() for architecture in names}
 
 
@@ -168,6 +171,9 @@ def build(fields: Mapping[str, Any], name: str = "", path: str = "model.config")
     """The network that a config.json describes. Raises Unsupported for an architecture that no file builds, BadInput for a damaged config."""
     config = Config(fields, path, name)
     architecture = config.architecture or MODEL_TYPES.get(config.model_type, "")
+    if (decoder := _decoder_of(architecture)) is not None:
+        labels = config.integer("num_labels", default=len(fields.get("id2label") or ()) or 2)
+        return classifier(build({**fields, "architectures": [decoder]}, name, path), labels)
     file = _FILE_OF.get(architecture)
     if file is None:
         asked = architecture or config.model_type
@@ -180,3 +186,14 @@ def build(fields: Mapping[str, Any], name: str = "", path: str = "model.config")
         config = Config({**fields, "architectures": [architecture]}, path, name)
     builder: Callable[[Config], Network] = import_module(f"everybyte.models.{file}").build
     return replace(builder(config), stored=packed_of(fields))
+
+
+def _decoder_of(architecture: str) -> str | None:
+    """`LlamaForSequenceClassification` -> `LlamaForCausalLM`, where that is built here."""
+    decoder = f"{architecture.removesuffix(CLASSIFIES)}ForCausalLM"
+    return decoder if architecture.endswith(CLASSIFIES) and decoder in _FILE_OF and architecture not in _FILE_OF else None
+
+
+def classifier(decoder: Network, labels: int) -> Network:
+    """A decoder with a score for each label in the place of its head (transformers modeling_layers.py GenericForSequenceClassification)."""
+    return replace(decoder, head=ScoreHead(decoder.hidden, labels=labels), tied=False)

@@ -158,17 +158,19 @@ def fused_log_probs(t: Tape, head: Head, x: Value) -> Value:
 
 
 class ScoreHead(Record, frozen=True):
-    """One number a token: a reward or value model (AutoModelForSequenceClassification with one label); the loss on top of it is a few numbers."""
+    """A few numbers a token: a reward or value model (AutoModelForSequenceClassification with one label) or a classifier; the loss on top of it is small."""
 
     hidden: int
     vocab: int = 0
     tied: bool = False
+    labels: int = 1
 
     def forward(self, t: Tape, x: Value) -> Value:
-        """x (n, h) -> scores (n, 1), or the loss on them."""
+        """x (n, h) -> scores (n, labels), or the loss on them."""
         scores = self.score(t, x)
         return _joined(t, scores) if t.setup.grad else scores
 
     def score(self, t: Tape, x: Value) -> Value:
-        """x (n, h) -> scores (n, 1)."""
-        return linear(t, x, "score", Dim("1", 1), dtype=t.setup.outer_weights)
+        """x (n, h) -> scores (n, labels)."""
+        width = Dim("1", 1) if self.labels == 1 else Dim("c", self.labels)
+        return linear(t, x, "score", width, dtype=t.setup.outer_weights)
