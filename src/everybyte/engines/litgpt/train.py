@@ -21,7 +21,7 @@ from everybyte.ledger.build import Line, plain
 from everybyte.rules.accounting.account import Account, Device
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.from_job.parallel_plan import rank_of
-from everybyte.rules.from_job.recipe import Defaults, batch_of, kernels_of, optimizer_of, packed_of, precision_of
+from everybyte.rules.from_job.recipe import Defaults, batch_of, kernels_of, optimizer_of, packed_of, precision_of, refuse_towers
 from everybyte.rules.from_job.recompute import recompute_of
 from everybyte.rules.step.recipe import Recipe
 from everybyte.rules.step.training import training
@@ -44,6 +44,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     assert job.train is not None
     train, choices = job.train, ResolvedSettings()
     _refuse(job)
+    refuse_towers(network, "LitGPT")
     release = release_of(train.version)
     choices.note("train.version", release.title, "given" if train.version else default_of("everybyte, the latest release it knows"))
     recipe = _recipe(train, network, release, choices)

@@ -33,6 +33,7 @@ from everybyte.rules.accounting.account import Account, Device, Rank
 from everybyte.rules.accounting.conventions import CORE
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.communication.nccl import beside_allocator
+from everybyte.rules.from_job.recipe import refuse_towers
 from everybyte.rules.optimizers.plan import OptimizerPlan
 from everybyte.rules.parallel.mesh import Mesh, mesh_of
 from everybyte.rules.parallel.pipeline import outdone
@@ -53,6 +54,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     keys = section(train.extra, Keys)
     choices.note("train.framework", train.framework, "given")
     _refuse(train)
+    refuse_towers(network, "Megatron-LM")
     distributed = _is_distributed(train, keys, choices)
     mesh = mesh_of(train, job.hardware, network, choices, sharding="distributed-optimizer" if distributed else "ddp", conventions=CORE)
     found = versions_of(train)

@@ -25,7 +25,7 @@ from everybyte.layers.recording.setup import Kernels, Setup
 from everybyte.rules.accounting.account import Account, Device, Rank
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.communication.nccl import beside_allocator
-from everybyte.rules.from_job.recipe import Defaults, batch_of, optimizer_of, refuse_offload
+from everybyte.rules.from_job.recipe import Defaults, batch_of, optimizer_of, refuse_offload, refuse_towers
 from everybyte.rules.parallel.mesh import NODE, Mesh, mesh_of
 from everybyte.rules.parallel.pipeline import covered
 from everybyte.rules.parallel.schedules import plan_of
@@ -48,6 +48,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     assert job.train is not None
     train, choices = job.train, ResolvedSettings()
     _check(train)
+    refuse_towers(network, "torchtitan")
     release = release_of(train.version)
     choices.note("train.framework", "torchtitan", "given")
     choices.note("train.version", release.title, "given" if train.version else default_of("everybyte, the latest it knows"))

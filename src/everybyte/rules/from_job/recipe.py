@@ -78,6 +78,7 @@ def recipe_of(train: Train, network: Network, defaults: Defaults, choices: Resol
     if packed is not None and train.adapter is None:
         raise BadInput("train.quantization", "packed weights cannot be trained: give an adapter (train.adapter), or leave the quantization out")
     batch = batch_of(train, network, defaults, choices)
+    tell_images(network, choices)
     kernels = kernels_of(train, defaults, choices)
     if adapter is not None:
         batch, kernels = with_virtual_tokens(batch, kernels, adapter)
@@ -99,6 +100,19 @@ def recipe_of(train: Train, network: Network, defaults: Defaults, choices: Resol
         gradients_live="never" if optimizer.in_backward else ("always" if accumulates or keeps_zeroed else "backward"),
         gradients_between=keeps_zeroed, batch_bytes_per_token=defaults.batch_bytes_per_token,
     )  # fmt: skip
+
+
+def tell_images(network: Network, choices: ResolvedSettings) -> None:
+    """Says what is taken for granted of images, which no key of a training job states."""
+    for tower in network.towers:
+        if tower.stem_dims and tower.name != "encoder":
+            choices.assume(f"each sequence has one image: {tower.tokens_per_item:,} patches go through the vision tower")
+
+
+def refuse_towers(network: Network, framework: str) -> None:
+    """The framework's account has no vision tower: it is refused, never left out."""
+    if any(tower.name != "encoder" for tower in network.towers):
+        raise Unsupported("model", f"its vision tower is not supported for {framework} yet; give the language model alone (its text_config as model.config)")
 
 
 def with_virtual_tokens(batch: Batch, kernels: Kernels, adapter: Adapter) -> tuple[Batch, Kernels]:
