@@ -64,6 +64,10 @@ class Bag:
         """Both, where a key that is in both has the value of this one."""
         return Bag({**other._given, **self._given})
 
+    def drop(self, key: str) -> None:
+        """A key that says nothing."""
+        self._given.pop(key, None)
+
     def ignore(self, keys: Iterable[str]) -> None:
         """Keys that are known and change nothing."""
         self._read.update(keys)

@@ -151,6 +151,10 @@ def _recompute(run: Run) -> None:
     fine = bag.take("fine_grained_activation_offloading")
     if fine is not None and boolean(fine.value):
         draft.state("train.offload.activations", "cpu", fine.place)
+    for key in ("recompute_num_layers", "activations_checkpoint_num_layers"):
+        count = bag.peek(key)
+        if count is not None and whole(count.value) == 0:
+            bag.drop(key)  # no layer of the pipeline stage is computed again
     granularity, method = bag.peek("recompute_granularity"), bag.peek("recompute_method")
     if granularity is not None and granularity.value == "full" and method is None:
         draft.find(

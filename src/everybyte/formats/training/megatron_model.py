@@ -79,7 +79,7 @@ def _activation(run: Run) -> str:
 def _norm(run: Run) -> str:
     given = run.bag.take("normalization")
     if given is not None:
-        word = str(given.value).casefold()
+        word = "rmsnorm" if "rms" in str(given.value).casefold() else "layernorm"
         run.draft.state(f"{SHAPE}.norm", word, given.place)
         return word
     run.draft.default(f"{SHAPE}.norm", "layernorm", of="Megatron-LM")
@@ -162,7 +162,7 @@ def _vocabulary(run: Run) -> None:
         return
     multiple = ((whole(step.value) if step is not None else None) or 128) * (run.whole("tensor_model_parallel_size", "model_parallel_size") or 1)
     padded = -(-count // multiple) * multiple
-    if padded != count and "padded_vocab_size" not in run.bag:
+    if padded != count and "padded_vocab_size" not in run.bag and "pad_vocab_size_to" not in run.bag:
         run.draft.infer(f"{SHAPE}.padded_vocab", padded, f"{count} padded to a multiple of {multiple}")
 
 

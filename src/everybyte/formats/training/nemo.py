@@ -94,11 +94,12 @@ def flat(bag: Bag) -> Bag:
 
 def _read(run: Run) -> list[JobDraft]:
     draft = run.draft
-    run = run._replace(bag=_without_references(flat(run.bag)))
+    run = run._replace(bag=_in_megatrons_words(_without_references(flat(run.bag))))
     draft.infer("train.framework", "nemo", "its names of settings")
     run = _recipe(run)
     _hardware(run)
     precision = _precision(run)
+    _adapter(run)
     read_model(run)
     read_parallel(run)
     _fallbacks(run, precision)
@@ -112,6 +113,33 @@ def _read(run: Run) -> list[JobDraft]:
 def _without_references(bag: Bag) -> Bag:
     """Values that Hydra would look up elsewhere (`${data_dir}`) say nothing here."""
     return Bag({key: given for key in list(bag) if (given := bag.peek(key)) is not None and not (isinstance(given.value, str) and "${" in given.value)})
+
+
+def _in_megatrons_words(bag: Bag) -> Bag:
+    """NeMo 1's own switches as the flags that they stand for."""
+    found = {key: given for key in list(bag) if (given := bag.peek(key)) is not None}
+    eight = found.pop("fp8", None)
+    if eight is not None and not isinstance(eight.value, bool):
+        found["fp8"] = eight
+    elif eight is not None and eight.value:
+        found["fp8_format"] = Given("e4m3" if found.get("fp8_e4m3", eight).value is True and "fp8_hybrid" not in found else "hybrid", eight.place)
+    for key in ("fp8_e4m3", "fp8_hybrid"):
+        found.pop(key, None)
+    for theirs, flag in (("model.tokenizer.type", "tokenizer_type"), ("use_flash_attention", "use_flash_attn")):
+        if (given := found.pop(theirs, None)) is not None:
+            found[flag] = given
+    shared, bias, activation = (found.pop(key, None) for key in ("share_embeddings_and_output_weights", "bias", "activation"))
+    if shared is not None:
+        found["untie_embeddings_and_output_weights"] = Given(boolean(shared.value) is False, shared.place)
+    if bias is not None:
+        found["add_bias_linear"] = bias
+    if activation is not None and (word := ACTIVATIONS.get(str(activation.value))):
+        found[word] = Given(True, activation.place)
+    return Bag(found)
+
+
+ACTIVATIONS = {"swiglu": "swiglu", "fast-swiglu": "swiglu", "geglu": "quick_geglu", "fast-geglu": "quick_geglu", "squared-relu": "squared_relu"}
+"""NeMo's word -> Megatron-LM's flag; gelu needs none."""
 
 
 def _recipe(run: Run) -> Run:
@@ -154,6 +182,21 @@ def _hardware(run: Run) -> None:
         draft.state("hardware.gpus", count * machines, devices.place)
         if machines > 1:
             draft.state("hardware.gpus_per_node", count, devices.place)
+
+
+def _adapter(run: Run) -> None:
+    """NeMo 1's `model.peft`."""
+    inner = run.bag.sub("model.peft")
+    scheme = inner.take("peft_scheme")
+    if scheme is None or str(scheme.value) not in ("lora", "ia3"):
+        inner.ignore(list(inner))
+        return
+    run.draft.state("train.adapter.kind", str(scheme.value), scheme.place)
+    for key, job in (("adapter_dim", "train.adapter.rank"), ("alpha", "train.adapter.alpha")):
+        given = inner.take(f"lora_tuning.{key}")
+        if given is not None and scheme.value == "lora":
+            run.draft.state(job, whole(given.value), given.place)
+    inner.ignore(list(inner))
 
 
 def _precision(run: Run) -> Given | None:
