@@ -13,7 +13,7 @@ from everybyte.formats.training.words import add_kernel, dtype_word
 from everybyte.formats.values import boolean
 
 DTYPE = ("torch_dtype", "dtype", "model_init_kwargs.dtype", "model_init_kwargs.torch_dtype", "model_kwargs.dtype", "model_kwargs.torch_dtype")
-RECOMPUTE = ("gradient_checkpointing", "activation_checkpointing", "use_gradient_checkpointing")
+RECOMPUTE = ("gradient_checkpointing", "grad_checkpoint", "activation_checkpointing", "use_gradient_checkpointing")
 REENTRANT = (
     "gradient_checkpointing_kwargs.use_reentrant",
     "activation_checkpointing_kwargs.use_reentrant",
@@ -142,13 +142,16 @@ def read_sharding(run: Run) -> None:
     """accelerate's file or launcher, DeepSpeed's file, FSDP's keys: one of them decides."""
     accelerate.attached(run)
     given = run.bag.take("deepspeed", "deepspeed_config", "ds_config")
-    zero = run.bag.take("zero_stage")
+    zero = run.bag.take("zero_stage", "deepspeed_stage")
     has_file = deepspeed.attached(run, given)
     if zero is not None and not has_file and str(zero.value).isdigit():
         run.draft.state("train.sharding", f"zero{zero.value}" if int(zero.value) else "ddp", zero.place)
         precision = str(run.draft.value("train.precision") or "")
         if precision.endswith("-mixed"):
             run.draft.state("train.precision", precision.replace("-mixed", "-master"), run.draft.place("train.precision"))
+    offload = run.bag.take("offload", "offload_optimizer")
+    if offload is not None and boolean(offload.value) and str(run.draft.value("train.sharding") or "").startswith("zero"):
+        run.draft.state("train.offload.optimizer", "cpu", offload.place)
     _fsdp(run)
     _parallelism(run)
 

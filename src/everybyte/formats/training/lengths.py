@@ -16,8 +16,11 @@ LENGTHS = (
     "block_size",
     "max_len",
     "max_source_seq_len",
+    "max_token_length",
+    "max_packed_tokens",
 )
 SUMS = (
+    ("max_prompt_token_length", "response_length"),
     ("max_prompt_length", "max_completion_length"),
     ("max_prompt_length", "max_response_length"),
     ("source_max_len", "target_max_len"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from everybyte.formats.bag import Bag
 from everybyte.formats.command import Command
 from everybyte.formats.context import Context
 from everybyte.formats.documents.document import Document
@@ -34,6 +35,7 @@ def _read(run: Run) -> list[JobDraft]:
     draft = run.draft
     draft.infer("train.framework", "llama-factory", "its names of settings")
     pure = run.bag.take("pure_bf16")
+    run = run._replace(bag=_of_version_1(run.bag))
     _kind(run)
     _packed(run)
     _recompute(run)
@@ -47,6 +49,34 @@ def _read(run: Run) -> list[JobDraft]:
     _defaults(run)
     _launch(run)
     return finished(run)
+
+
+VERSION_1 = {
+    "peft_config.name": "finetuning_type",
+    "peft_config.r": "lora_rank",
+    "peft_config.lora_alpha": "lora_alpha",
+    "peft_config.target_modules": "lora_target",
+    "peft_config.lora_dropout": "lora_dropout",
+    "peft_config.freeze_trainable_layers": "freeze_trainable_layers",
+    "peft_config.freeze_trainable_modules": "freeze_trainable_modules",
+    "quant_config.quantization_bit": "quantization_bit",
+    "quant_config.name": "quantization_method",
+    "dist_config.config_file": "deepspeed",
+}
+"""Keys of version 1 of the file -> those of version 0."""
+
+
+def _of_version_1(bag: Bag) -> Bag:
+    """A file with `dist_config` and `peft_config` in the words of the older form; without an adapter it trains all weights."""
+    if not any(key.startswith(("dist_config", "peft_config", "model_class", "batching_strategy")) for key in bag):
+        return bag
+    found = {VERSION_1.get(key, key): given for key in list(bag) if (given := bag.peek(key)) is not None}
+    kind = found.pop("dist_config.name", None)
+    if kind is not None and "fsdp" in str(kind.value):
+        found["fsdp_config.fsdp_version"] = Given(2, kind.place)
+    if "finetuning_type" not in found and kind is not None:
+        found["finetuning_type"] = Given("full", kind.place)
+    return Bag({key: given for key, given in found.items() if not key.startswith("dist_config.")})
 
 
 def _frozen(run: Run) -> bool:

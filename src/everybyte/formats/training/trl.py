@@ -112,13 +112,15 @@ def _usual(run: Run, framework: str) -> Usual:
 
 def _adapter(run: Run, *, is_trl: bool) -> bool:
     """LoRA by a switch, or by a rank in scripts that have none."""
-    switch = run.bag.take("use_peft", "use_lora", "use_peft_lora", "lora", "enable_lora", "lora_enable", "peft", "q_lora", "use_qlora", "qlora")
+    switch = run.bag.take("use_peft", "use_lora", "use_peft_lora", "lora", "enable_lora", "lora_enable", "use_llm_lora", "peft", "q_lora", "use_qlora", "qlora")
     rank = next((run.bag.peek(key) for key in RANK if key in run.bag), None)
     full = run.switch("full_finetune", "use_full_finetune")
     if switch is not None and boolean(switch.value) is False:
         _unused(run)
         return False
     place: Place | None = switch.place if switch is not None else None
+    if switch is not None and str(switch.value).isdigit() and int(str(switch.value)) > 1:
+        run.draft.state("train.adapter.rank", int(str(switch.value)), switch.place)  # the switch is the rank
     if place is None and rank is not None and str(rank.value) not in ("0", "None") and not full:
         if is_trl and "use_peft" not in run.bag and "load_in_4bit" not in run.bag and run.path.startswith("trl"):
             run.draft.find("lora-without-peft", "warning", rank.place, "a LoRA rank is given without use_peft: TRL trains all weights", "set use_peft: true")
