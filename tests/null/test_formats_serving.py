@@ -257,3 +257,21 @@ def test_a_program_of_python() -> None:
     listed = one('import subprocess\nM = "org/m"\ncmd = ["vllm", "serve", M]\ncmd += ["--max-model-len", str(2 * 1024)]\nsubprocess.run(cmd)\n', "a.py")
     called = one('from vllm import LLM\nllm = LLM(model="org/m", max_model_len=2048, enforce_eager=False)\n', "b.py")
     assert listed.job["serve"]["context"] == called.job["serve"]["context"] == 2048
+
+
+def test_a_training_program_of_python() -> None:
+    """The arguments of a trainer, an adapter and a loader are settings of one job, each with its line."""
+    text = """
+    import torch
+    M = "org/m"
+    bnb = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True)
+    model = AutoModelForCausalLM.from_pretrained(M, quantization_config=bnb, torch_dtype=torch.bfloat16)
+    peft = LoraConfig(r=16, lora_alpha=32, target_modules=["q_proj", "v_proj"])
+    args = SFTConfig(per_device_train_batch_size=2, bf16=True, max_length=1024, report_to=unknown())
+    """
+    answer = one(text, "train.py")
+    train = answer.job["train"]
+    assert (answer.job["model"], train["framework"], train["micro_batch"], train["seq_len"]) == ("org/m", "trl", 2, 1024)
+    assert (train["adapter"]["rank"], train["adapter"]["targets"]) == (16, ["q_proj", "v_proj"])
+    assert (train["quantization"]["format"], train["quantization"]["double"]) == ("nf4", True)
+    assert next(row.origin for row in answer.settings if row.key == "train.adapter.rank") == "--lora_r (train.py:5)"

@@ -15,6 +15,7 @@ from everybyte.basics.errors import BadInput
 from everybyte.formats.command import Command, Word
 from everybyte.formats.context import Context
 from everybyte.formats.shell.script import commands_of_shell, commands_of_words
+from everybyte.formats.shell.training_calls import words_of
 from everybyte.formats.source import Source
 
 ENGINES = {
@@ -97,6 +98,9 @@ class _Reader:
                 if id(node) not in taken:
                     yield from self._call(node)
                 taken.update(id(inner) for inner in ast.walk(node) if inner is not node and isinstance(inner, ast.Call) and _name(inner.func) not in ENGINES)
+        training = words_of(self.tree, self.value, UNKNOWN, self.source.name or "train.py")
+        if training:
+            yield tuple(Word(text, self.source.place(line)) for text, line in training)
         for name, value in self.values.items():
             if isinstance(value, list) and _starts(value) and name not in self.launched:
                 yield self._words(value, self.lines.get(name, 1))
