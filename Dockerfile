@@ -4,7 +4,7 @@ FROM python:3.13-slim
 
 # The files are the administrator's and the process is not: it can read the package and write nothing of it.
 RUN useradd --create-home --uid 10001 everybyte
-COPY pyproject.toml README.md LICENSE constraints.txt /build/
+COPY pyproject.toml hatch_build.py README.md LICENSE constraints.txt /build/
 COPY src /build/src
 RUN pip install --no-cache-dir -c /build/constraints.txt "/build[web,charts]" && rm -rf /build
 

@@ -15,13 +15,13 @@ WEAK_MEDIAN, WEAK_P90, FEWEST = 0.05, 0.25, 5
 
 WHY = {
     "peak.device": "It holds what PyTorch does not know of: the context of a driver that nobody measured, NCCL's channels by the wiring of the machine, and "
-    "other processes that were on the card. Sources also read `nvidia-smi` at different moments.",
+    "other processes that were on the GPU. Sources also read `nvidia-smi` at different moments.",
     "peak.reserved": "It follows from the order of allocations of the whole program. Uneven batches, mixtures of experts and compiled graphs "
     "have an order that the job does not say.",
     "cuda_graphs": "Nearly all of it is memory of the driver, learnt from logs by kind of capture; releases and backends record different numbers of parts.",
-    "non_torch": "The difference of two readings of the whole card, so that everything else on it counts.",
+    "non_torch": "The difference of two readings of the whole GPU, so that everything else on it counts.",
     "activation_peak": "The profiling run of a release that the log does not name, or with limits (`max_num_seqs`, images) that it does not state.",
-    "kv.pool": "What is left on the card: it takes up every error of weights, activations and graphs. "
+    "kv.pool": "What is left on the GPU: it takes up every error of weights, activations and graphs. "
     "With the figures of a log put into `given`, what follows is exact.",
     "kv.tokens": "As the pool. Hybrid networks divide it into pages whose size depends on the release.",
     "kv.blocks": "As the pool.",
@@ -37,10 +37,13 @@ WHY = {
 HEAD = """\
 Predicted against measured, over public runs that ship with the package, each with its source: {records:,} runs, {figures:,} measured figures, of
 which {answered:,} are answered. Half of them are met within **{median}**, nine of ten within **{p90}**; **{inside}** lie in the range that the answer
-states. `everybyte truth` prints the same on your machine, in half a minute; `--worst 20` names the largest errors.
+states. `everybyte truth` prints the same; `--recompute` estimates every run anew, `--worst 20` names the largest errors.
 
-An error is (predicted − measured) / measured, less the half step by which the printed figure was rounded. Bias is its mean. No constant is tuned to a
-run."""
+An error is (predicted − measured) / measured, less the half step by which the printed figure was rounded. Bias is its mean.
+
+**How far that carries.** These runs were there while the rules were written, and some constants are fitted to them (their rows say `calibrated`), so a run from
+a source that nobody has looked at is met less well. On 116 runs from such new sources 76 % were answered; allocated memory had a median error of 0.7 % and a
+90th percentile of 13 %, and the stated interval held 65 % of the measured values instead of 90 %."""
 
 RANGES = """\
 ## How the ranges are learnt

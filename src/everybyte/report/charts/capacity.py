@@ -12,7 +12,7 @@ WORD = "capacity"
 
 def across(capacity: int, theme: Theme) -> Spec:
     """A level line through a picture whose sizes go upwards, its label at the right. Its layer's axis must be independent (`APART`)."""
-    axis = {**_axis(capacity, theme), "orient": "right", "labelExpr": f"['{WORD}', '{short_size(capacity)}']", "labelAlign": "left"}
+    axis = {**_axis(capacity, theme), "orient": "right", "labelExpr": f"['{said(WORD)}', '{short_size(capacity)}']", "labelAlign": "left"}
     return _line(capacity, theme, {"y": {"field": "at", "type": "quantitative", "axis": axis}})
 
 
