@@ -33,6 +33,8 @@ WIDE = ("：", "；", "。", "，", "、", "（")
 """Marks that have their own room: no space follows them."""
 _AROUND = re.compile(r"((?:\s|[-–·]\s)*)(.*?)(\s*)", re.DOTALL)
 """Spaces and list marks around a text, which stay."""
+_REMARK = re.compile(r"(.+) (\(.+\))", re.DOTALL)
+"""A text with a remark in brackets behind it."""
 _HOLE = re.compile(r"\{\d+\}")
 _WORD = re.compile(r"[A-Za-z]{3,}")
 _chosen: list[str] = []
@@ -134,7 +136,12 @@ def _in_parts(text: str, code: str) -> str:
             spoken = [_said(part + end, code).removesuffix(as_said).removesuffix(end) for part, end in zip(parts, ends, strict=True)]
             if spoken != parts:
                 return as_said.join(spoken)
-    return text
+    remark = _REMARK.fullmatch(text)
+    return text if remark is None else _remarked(text, _said(remark[1], code), _said(remark[2], code))
+
+
+def _remarked(text: str, core: str, remark: str) -> str:
+    return text if f"{core} {remark}" == text else core + remark
 
 
 def _inner(value: str, whole: str, code: str) -> str:

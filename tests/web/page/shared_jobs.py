@@ -45,3 +45,9 @@ MEGATRON: Job = yaml.safe_load((EXAMPLES / "several-gpus" / "llama-3.1-405b-mega
 TOO_LARGE: Job = {**LORA, "name": "too large", "train": {**LORA["train"], "micro_batch": 4}}
 NO_CARD: Job = {key: value for key, value in SMALL.items() if key != "hardware"}
 REFUSED: Job = {**SMALL, "name": "refused", "train": {**SMALL["train"], "precision": "fp12"}}
+SEVERAL = {
+    "model": "meta-llama/Meta-Llama-3.1-70B",
+    "hardware": {"gpu": "h100-80gb", "gpus": 4},
+    "serve": {"engine": "vllm", "context": 8192},
+}
+"""A server on several GPUs that does not say how it lies over them."""

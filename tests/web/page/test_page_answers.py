@@ -98,7 +98,7 @@ def test_what_a_server_holds(visitor: Visitor) -> None:
     figures = visitor.settle()["figures"]
     line = visitor.verdict.locator(".hint").last.inner_text()
     assert f"{figures['kv.tokens']:,} tokens, max concurrency {figures['kv.concurrency']:,.1f}x at 32,768 tokens per sequence" in line
-    assert line.endswith(f"at most {figures['decode.tokens_per_s']:,.0f} tokens/s.")
+    assert line.endswith(f"at most {figures['decode.tokens_per_s']:,.0f} tokens/s per sequence.")
 
 
 def test_a_refused_job_can_be_mended(visitor: Visitor) -> None:
@@ -148,7 +148,7 @@ def test_defaults_are_named_with_their_origin(visitor: Visitor) -> None:
     origin = next(one["origin"] for one in answer["settings"] if one["key"] == "train.attention")
     setting = visitor.page.locator(".setting:visible", has=visitor.page.locator("label:text-is('attention')"))
     assert setting.locator(".origin").inner_text() == f"{answer['job']['train']['attention']}: {origin}"
-    visitor.page.get_by_text("Settings and their origin").click()
+    visitor.page.locator("summary", has_text="Settings and their origin").click()
     rows = visitor.page.locator(".origins tbody tr").evaluate_all(TEXTS)
     assert [row[0] for row in rows] == [one["key"] for one in answer["settings"]]
     assert [row[2] for row in rows] == [one["origin"] for one in answer["settings"]]

@@ -62,6 +62,23 @@ def test_from_load_to_another_model(visitor: Visitor) -> None:
     visitor.settle()
 
 
+def test_what_is_typed_is_taken_when_the_field_is_left(visitor: Visitor) -> None:
+    """Tab takes the first proposal for what is typed, which is what the words mean on the command line; after Escape it takes nothing."""
+    visitor.open(jobs.SMALL)
+    visitor.settle()
+    visitor.field("GPU").fill("a100")
+    visitor.page.keyboard.press("Tab")
+    visitor.page.wait_for_function("() => document.activeElement.type === 'number'")
+    visitor.settle()
+    assert visitor.job["hardware"]["gpu"] == "A100-SXM4-80GB"
+    visitor.field("GPU").fill("h100")
+    visitor.page.get_by_role("listbox", name="GPU").get_by_role("option").first.wait_for()
+    visitor.page.keyboard.press("Escape")
+    visitor.page.keyboard.press("Tab")
+    assert visitor.field("GPU").input_value() == "A100-SXM4-80GB"
+    assert visitor.job["hardware"]["gpu"] == "A100-SXM4-80GB"
+
+
 def test_what_is_typed_and_left_is_no_model(visitor: Visitor) -> None:
     """Words that are typed and not taken leave the model as it is; words that nothing is called say so."""
     visitor.open(jobs.SMALL)

@@ -33,35 +33,42 @@ STATES = {
     "70b": [TORCHTITAN],
     "405b": [jobs.MEGATRON],
     "compare": [jobs.LORA, jobs.TOO_LARGE],
+    "several": [jobs.SEVERAL],
+    "too large": [jobs.TOO_LARGE],
 }
 DEVICES = {
     "desktop": {"viewport": {"width": 1400, "height": 1000}},
+    "tablet": {"viewport": {"width": 820, "height": 1180}, "device_scale_factor": 2, "has_touch": True},
     "phone": {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "is_mobile": True, "has_touch": True},
 }
-USUAL = {("start", "desktop"), ("compare", "phone")}
-"""Each device, with one job and with two; all are in the long run. Other tests look at every state."""
-CASES = [pytest.param(*case, marks=[] if case in USUAL else [pytest.mark.long]) for case in product(STATES, DEVICES)]
+LANGUAGES = {"en": re.compile("fit"), "zh": re.compile("放")}
+"""What the hints of sliders say when they know how far it goes."""
+USUAL = {("start", "desktop", "en"), ("compare", "phone", "en"), ("several", "tablet", "zh")}
+"""Each device, each language, with one job and with two; all are in the long run. Other tests look at every state."""
+CASES = [pytest.param(*case, marks=[] if case in USUAL else [pytest.mark.long]) for case in product(STATES, DEVICES, LANGUAGES)]
 
 
-@pytest.mark.parametrize(("state", "device"), CASES)
-def test_screenshots(browser: Browser, server: str, screenshots: Path, state: str, device: str) -> None:
-    """Each state on each device, light and dark: the whole page as a PNG file, without an error on the console."""
-    context = browser.new_context(**DEVICES[device])  # type: ignore[arg-type]  # names of its arguments
+@pytest.mark.parametrize(("state", "device", "language"), CASES)
+def test_screenshots(browser: Browser, server: str, screenshots: Path, state: str, device: str, language: str) -> None:
+    """Each state on each device, in each language, light and dark: the whole page as a PNG file, without an error on the console."""
+    context = browser.new_context(**DEVICES[device], locale=language)  # type: ignore[arg-type]  # names of its arguments
     page = context.new_page()
     errors: list[str] = []
     page.on("console", lambda message: message.type in ("error", "warning") and not NEEDLESS.match(message.text) and errors.append(message.text))
     visitor = Visitor(page, server)
     visitor.open(*STATES[state])
-    visitor.settle()
+    if language == "en":
+        visitor.settle()
     visitor.drawn()
-    page.locator(".knob .hint", has_text=re.compile("fit")).first.wait_for()
+    page.locator(".knob .hint", has_text=LANGUAGES[language]).first.wait_for()
+    name = f"{state.replace(' ', '-')}-{device}-{language}"
     for scheme in ("light", "dark"):
         times = visitor.times_drawn
         if scheme == "dark":
             page.emulate_media(color_scheme="dark")
             visitor.drawn(times + 1)
-        place = screenshots / f"{state}-{device}-{scheme}.png"
-        page.screenshot(path=screenshots / f"{state}-{device}-{scheme}-screen.png", animations="disabled")
+        place = screenshots / f"{name}-{scheme}.png"
+        page.screenshot(path=screenshots / f"{name}-{scheme}-screen.png", animations="disabled")
         page.screenshot(path=place, full_page=True, animations="disabled", style="#mini { display: none !important; } #ask { max-height: none !important; }")
         assert place.stat().st_size > 40_000
     assert errors == []

@@ -1,5 +1,5 @@
 // A text field with a list of proposals below it, after the pattern "combobox" of the ARIA Authoring Practices Guide: arrows choose, Enter and leaving the
-// field take the chosen proposal, Escape gives the text back that was there.
+// field take the chosen proposal, Escape closes the list, and a second time gives the text back that was there.
 
 import { fill, h, uniqueId } from "./dom.js";
 
@@ -75,9 +75,10 @@ export class Combobox {
     } else if (event.key === "Enter") {
       event.preventDefault();
       if (open && this.#at >= 0) this.#take(this.#at);
-    } else if (event.key === "Escape" && (open || this.#typed)) {
+    } else if (event.key === "Escape" && (open || this.input.value !== this.#text)) {
       event.preventDefault();
-      this.#giveBack();
+      if (open) this.#decline();
+      else this.#giveBack();
     }
   }
 
@@ -99,6 +100,12 @@ export class Combobox {
     if (!isOpen) this.#propose(await this.#search(words).catch(() => []));
     if (this.#at >= 0) this.#take(this.#at);
     else this.#giveBack();
+  }
+
+  /** Closes the list for good: what is typed stays to be read or changed, and is not taken when the field is left. */
+  #decline() {
+    this.#close();
+    this.#typed = false;
   }
 
   #giveBack() {

@@ -74,7 +74,9 @@ function inParts(text) {
     const found = parts.map((part, index) => (index < parts.length - 1 ? spoken(part + end).replace(/[.。]$/, "") : spoken(part)));
     if (found.some((part, index) => part !== parts[index])) return found.join(asSaid);
   }
-  return text;
+  const remark = /^(.+) (\(.+\))$/s.exec(text);
+  const found = remark && [spoken(remark[1]), spoken(remark[2])];
+  return remark && found.join(" ") !== text ? found.join("") : text;
 }
 
 /** Templates by the longest word of each. Holes are numbered from 0 in the order of the English text. */

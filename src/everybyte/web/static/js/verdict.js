@@ -51,7 +51,7 @@ function served({ figures, job }) {
 export function miniVerdict(answer) {
   const { kind, mark, word } = verdictOf(answer);
   const needed = answer.hardware ? `${gib(answer.hardware.capacity - answer.headroom, 1)} of ${size(answer.hardware.capacity)}` : "";
-  return h("a", { href: "#answer", class: kind, tabindex: "-1" }, `${mark} ${word}`, h("span", {}, needed));
+  return h("a", { href: "#answer", class: kind, tabindex: "-1" }, `${mark} `, word, h("span", {}, needed));
 }
 
 /** A refusal of the server in place of an answer. Where the job is not to blame, a button calls `again`. */
