@@ -57,6 +57,7 @@ def test_screenshots(browser: Browser, server: str, screenshots: Path, state: st
     page.on("console", lambda message: message.type in ("error", "warning") and not NEEDLESS.match(message.text) and errors.append(message.text))
     visitor = Visitor(page, server)
     visitor.open(*STATES[state])
+    page.locator(".verdict .word").first.wait_for()
     if language == "en":
         visitor.settle()
     visitor.drawn()

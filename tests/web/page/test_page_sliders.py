@@ -57,14 +57,14 @@ def test_marked_point_is_that_of_fit(searching: Visitor, job: jobs.Job, key: str
     assert "error" in answer or not answer["fits"]
     knob.get_by_label("exact value").fill(str(found + 1))
     knob.get_by_label("exact value").press("Enter")
-    searching.page.locator(".verdict.over, .verdict.refused").wait_for()
+    searching.page.locator(".verdict.over, .verdict.refused, .verdict.close").wait_for()
 
 
 def test_share_of_the_card_has_both_ends(searching: Visitor) -> None:
     """A share of the card works between two ends, which are those of /api/fit."""
     interval = ask(searching.base, "fit", {"job": jobs.VLLM, "grow": "memory_fraction"})["intervals"][0]
     searching.open(jobs.VLLM)
-    searching.knob("Share of the card").locator(".hint", has_text=f"works from {interval['low']:.2f} to {interval['high']:.2f}").wait_for()
+    searching.knob("GPU memory utilization").locator(".hint", has_text=f"works from {interval['low']:.2f} to {interval['high']:.2f}").wait_for()
 
 
 def test_nothing_fits(searching: Visitor) -> None:
@@ -127,7 +127,7 @@ def test_a_search_that_failed_is_made_again(searching: Visitor) -> None:
     searching.open(jobs.VLLM)
     searching.settle()
     context = searching.knob("Context")
-    context.locator(".hint", has_text=re.compile("^tokens a sequence$")).wait_for()
+    context.locator(".hint", has_text=re.compile("^tokens per sequence$")).wait_for()
     searching.drawn()
     context.get_by_label("exact value").fill("16384")
     context.get_by_label("exact value").press("Enter")

@@ -47,7 +47,7 @@ export function grounds(answer) {
     h(
       "details", { class: "panel fold" }, h("summary", {}, "Settings and their origin"),
       h(
-        "table", { class: "origins" }, h("caption", { class: "sr" }, "Settings and their origin"),
+        "table", { class: "origins" }, h("caption", { class: "sr" }, "Settings"),
         h("thead", {}, h("tr", {}, ["Setting", "Value", "Origin"].map((title) => h("th", { scope: "col" }, title)))), h("tbody", {}, rows),
       ),
     ),
