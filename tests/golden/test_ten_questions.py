@@ -74,6 +74,7 @@ def test_no_default_is_shown_as_given(capsys: pytest.CaptureFixture[str]) -> Non
         ("fit serve Qwen/Qwen3-8B --gpu 4090 --grow context", 20_000, 40_960),
         ("fit train meta-llama/Llama-3.2-1B --gpu 24GB --lora 16 --seq-len 512 --grow micro_batch", 8, 400),
         ("fit serve Qwen/Qwen3-8B --gpu 4090 --engine llama.cpp --weights q4_k_m --grow gpus", 16, 16),
+        ("fit train meta-llama/Llama-3.1-8B --gpu a100-80gb --grow -gpus", 2, 4),
     ],
 )
 def test_one_question_is_one_line(line: str, least: int, most: int, capsys: pytest.CaptureFixture[str]) -> None:

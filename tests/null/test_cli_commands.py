@@ -321,3 +321,17 @@ def test_a_shell_completes(words: str, expected: set[str]) -> None:
     command = [sys.executable, "-c", "from everybyte.cli import main; main()"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert expected <= {line.partition(",")[2] for line in done.stdout.splitlines()}
+
+
+@pytest.mark.parametrize("purpose", ["train", "serve"])
+@pytest.mark.parametrize("width", ["80", "120"])
+def test_help_has_groups_and_every_flag_a_meaning(purpose: str, width: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Flags stand under headings, none is without text, no line is wider than the terminal, and what nobody answers is left out."""
+    monkeypatch.setenv("COLUMNS", width)
+    run([purpose, "--help"])
+    out = capsys.readouterr().out
+    assert all(flag.help and flag.group for flag in (*TRAIN, *SERVE))
+    assert {f"{flag.group}:" for flag in (TRAIN if purpose == "train" else SERVE)} <= set(out.splitlines())
+    options = out[out.index("Hardware:") :]
+    assert max(map(len, options.splitlines())) <= int(width)
+    assert "unsloth" not in options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -17,6 +18,8 @@ from everybyte.cli.progress import Progress
 from everybyte.job import Job, write_job
 from everybyte.job.flags import TABLES
 
+GPU_KEYS = ("gpus", "hardware.gpus")
+"""Of these each number is laid out anew where flags leave the layout open."""
 GROW = "What to grow; with a leading minus the smallest value, such as -gpus."
 
 
@@ -62,9 +65,12 @@ def _of_flags(purpose: str) -> click.Command:
     @as_json
     def command(model: str, key: str | None, unit: str, as_json: bool, save: str | None, **options: Any) -> int:
         settings = options.pop("set_")
-        job = start(raw_job(purpose, model, flags, options, settings).job()).job
+        stated = raw_job(purpose, model, flags, options, settings).job()
+        job = start(stated).job
         if save is not None:
             write_job(job, save)
+        if key is not None and key.removeprefix("-") in GPU_KEYS:
+            return answer_fit(stated, key, unit, as_json=as_json, lay_out=lambda changed: start(changed).job)
         return answer_fit(job, key, unit, as_json=as_json)
 
     command.help = f"The largest value of a setting that fits, with the flags of `everybyte {purpose}`."
@@ -74,7 +80,7 @@ def _of_flags(purpose: str) -> click.Command:
 TRAIN, SERVE = (_of_flags(purpose) for purpose in ("train", "serve"))
 
 
-def answer_fit(read: Job, key: str | None, unit: str, *, as_json: bool) -> int:
+def answer_fit(read: Job, key: str | None, unit: str, *, as_json: bool, lay_out: Callable[[Job], Job] = lambda job: job) -> int:
     """Searches, shows what was found, and what would make it fit where nothing does; the exit code."""
     from everybyte.plan.formats import KEYS
     from everybyte.plan.keys import SHARE, resolve_key
@@ -90,8 +96,8 @@ def answer_fit(read: Job, key: str | None, unit: str, *, as_json: bool) -> int:
     from everybyte.plan.fit import fit
 
     with Progress(f"growing {key}") as progress:
-        result = fit(read, key, tell=lambda value: setattr(progress, "words", f"trying {value:,}"))
-    rows = advice_on(read, result)
+        result = fit(read, key, tell=lambda value: setattr(progress, "words", f"trying {value:,}"), lay_out=lay_out)
+    rows = advice_on(lay_out(read), result)
     if as_json:
         from everybyte.report.as_json import fit_object, line
 

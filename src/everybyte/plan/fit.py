@@ -68,8 +68,10 @@ class _OutOfTime(Exception):
 class _Trials:
     """Answers for one setting, each value asked once; a value that `over` says no to at once is answered when its answer is looked at."""
 
-    def __init__(self, job: Job, path: str, estimate: Callable[[Job], Answer], over: Callable[[Job], bool], tell: Callable[[int], None]) -> None:
-        self.job, self.path, self.estimate, self.over, self.tell = job, path, estimate, over, tell
+    def __init__(
+        self, job: Job, path: str, estimate: Callable[[Job], Answer], over: Callable[[Job], bool], tell: Callable[[int], None], lay_out: Callable[[Job], Job]
+    ) -> None:
+        self.job, self.path, self.estimate, self.over, self.tell, self.lay_out = job, path, estimate, over, tell, lay_out
         self.done: dict[int, _Trial] = {}
         self.limit = limit_of(job, path)
         self.end = monotonic() + PATIENCE_S
@@ -95,7 +97,7 @@ class _Trials:
             raise _OutOfTime
         self.tell(value)
         try:
-            job = with_value(self.job, self.path, value)
+            job = self.lay_out(with_value(self.job, self.path, value))
             if at_once and self.over(job):
                 return _Trial(value, False, None, None)
             answer = self.estimate(job)
@@ -120,11 +122,17 @@ def works(answer: Answer, path: str, value: int) -> bool:
     return bool(answer.fits) and held
 
 
-def fit(job: Job, key: str, estimate: Callable[[Job], Answer] | None = None, tell: Callable[[int], None] = lambda value: None) -> FitResult:
+def fit(
+    job: Job,
+    key: str,
+    estimate: Callable[[Job], Answer] | None = None,
+    tell: Callable[[int], None] = lambda value: None,
+    lay_out: Callable[[Job], Job] = lambda job: job,
+) -> FitResult:
     """The largest value of `key` (`micro_batch`, `seq_len`, `context`, `adapter.rank` ...) that fits; with a leading minus (`-gpus`) the smallest.
 
-    It always ends: at the setting's natural limit, or after PATIENCE_S with the best value so far. `tell` hears of each value that is tried. Raises
-    BadInput for an unknown key, for a job without a GPU, and when every value is refused.
+    It always ends: at the setting's natural limit, or after PATIENCE_S with the best value so far. `tell` hears of each value that is tried; `lay_out` fills
+    in what a job leaves open once it has the value. Raises BadInput for an unknown key, for a job without a GPU, and when every value is refused.
     """
     if job.hardware is None or job.hardware.gpu is None:
         raise BadInput("hardware.gpu", "is needed to say what fits; name a GPU")
@@ -133,7 +141,7 @@ def fit(job: Job, key: str, estimate: Callable[[Job], Answer] | None = None, tel
     if path == SHARE:
         raise BadInput("--grow", "memory_fraction has an interval of values that work, not a largest one: plan.share.feasible finds it")
     asked, over = _estimator() if estimate is None else (estimate, lambda job: False)
-    trials = _Trials(job, path, asked, over, tell)
+    trials = _Trials(job, path, asked, over, tell, lay_out)
     try:
         result = _smallest(job, path, trials) if smallest else _largest(job, path, trials)
     except _OutOfTime:
