@@ -1,4 +1,4 @@
-"""prime-rl's trainers (train.extra.framework: prime-rl): models of transformers or its own, FSDP2, full recomputing, several LoRA runs at once."""
+"""prime-rl's trainers: models of transformers or its own, FSDP2, full recomputing, several LoRA runs at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""xtuner v1 (train.extra.framework: xtuner): `xtuner/v1/train/cli/sft.py`, FSDP2 with every end of the network as a unit of its own."""
+"""xtuner v1, `xtuner/v1/train/cli/sft.py`, FSDP2 with every end of the network as a unit of its own."""
 
 from __future__ import annotations
 
