@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from everybyte.formats.shell.state import WrittenFile
 from everybyte.formats.shell.values import Piece, Text
 
 
@@ -36,3 +37,29 @@ class Sink:
     def text(self) -> Text | None:
         """All that was written; None if some of it is not known."""
         return None if self.lost else tuple(self.pieces)
+
+
+class Started(NamedTuple):
+    """A program that the script would start."""
+
+    words: tuple[Text, ...]
+    line: int
+    environment: dict[str, Text]
+    plain_variables: dict[str, Text]
+    """Variables that are set and not exported: the program does not see them."""
+    files: dict[str, WrittenFile]
+    alternative: bool
+    """It stands in a branch that is not taken by the script's own defaults."""
+
+
+class Note(NamedTuple):
+    """Something odd, or something assumed."""
+
+    kind: str
+    """`assumed`, `broken`, `passed` or `limit`."""
+    line: int
+    text: str
+
+
+class Spent(Exception):
+    """The steps are used up."""

@@ -13,8 +13,9 @@ from everybyte.formats.place import Given, Place
 from everybyte.formats.registry import format_of_command
 from everybyte.formats.shell import counts, headers
 from everybyte.formats.shell.dialects import dialect_of
-from everybyte.formats.shell.interpreter import Interpreter, Note
+from everybyte.formats.shell.interpreter import Interpreter
 from everybyte.formats.shell.launchers import Peeled, peel, program_name
+from everybyte.formats.shell.outcome import Note
 from everybyte.formats.shell.state import State, WrittenFile
 from everybyte.formats.shell.tidy import tidy
 from everybyte.formats.shell.values import Piece, Text, Unknown, Unknowns, Variable, first_line, plain, without_marks
