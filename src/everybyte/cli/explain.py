@@ -32,10 +32,10 @@ def command(job: str, entry: str | None, rank: str | None, against: str | None, 
     everybyte explain job.yaml train.recompute
     everybyte explain job.yaml --rank "pp0" --against "pp3"
     """  # noqa: D301  # \\b is click's mark for lines that stay as they are
-    from everybyte.estimator import estimate
+    from everybyte.plan.answer import answered
     from everybyte.report.find import find_entries, find_rank, find_setting
 
-    answer = estimate(load_any(job).job())
+    answer = answered(load_any(job).job(), advise=False)
     ranked = find_rank(answer, rank)
     if against is not None:
         return _differences(ranked, find_rank(answer, against, "--against"), as_json)

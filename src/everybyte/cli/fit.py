@@ -88,6 +88,9 @@ def answer_fit(read: Job, key: str | None, unit: str, *, as_json: bool, lay_out:
     if key is None:
         usual = "micro_batch, seq_len, adapter.rank" if read.train is not None else "context, sequences, weights, memory_fraction"
         raise BadInput("--grow", f"what shall grow? Name one of {usual}, or -gpus for the fewest GPUs")
+    from everybyte.plan.answer import server_laid_out
+
+    read = server_laid_out(read)[0]
     if key in KEYS:
         return _fit_format(read, unit, as_json=as_json)
     if resolve_key(read, key.removeprefix("-")) == SHARE:

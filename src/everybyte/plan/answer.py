@@ -28,7 +28,7 @@ def answered(job: Job, taken: Taken | None = None, remake: Remake | None = None,
 
     `remake` makes the job anew with changed settings where more was left open than a layout (`plan.start`). Raises BadInput, Unsupported.
     """
-    job, layout = _laid_out(job)
+    job, layout = server_laid_out(job)
     origins = {**(taken or {}), **layout}
     answer = _with_origins(estimate(job), job, origins)
     answer = msgspec.structs.replace(answer, caveats=caveats(job, answer))
@@ -44,7 +44,7 @@ def advice_on(job: Job, found: FitResult) -> tuple[dict[str, Any], ...]:
     return () if found.value is not None or not found.is_complete else answered(job).advice
 
 
-def _laid_out(job: Job) -> tuple[Job, Taken]:
+def server_laid_out(job: Job) -> tuple[Job, Taken]:
     """A server's GPUs share its weights where the job does not say how."""
     if job.serve is None or job.hardware is None or (job.hardware.gpus or 1) == 1:
         return job, {}

@@ -41,11 +41,12 @@ def explain(body: bytes) -> bytes:
 
 def fit(body: bytes) -> bytes:
     """What `everybyte fit --json` prints."""
+    from everybyte.plan.answer import server_laid_out
     from everybyte.plan.formats import KEYS, fit_format
     from everybyte.plan.keys import SHARE, resolve_key
 
     asked = read(body, FitAsked)
-    job = read_job(asked.job)
+    job = server_laid_out(read_job(asked.job))[0]
     try:
         if asked.grow in KEYS:
             return _line(as_json.format_object(job.name, fit_format(job)))
