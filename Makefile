@@ -105,6 +105,7 @@ bench: $(VENV)/.dev  ## speed, as ratios to a bare interpreter; layouts of one m
 bench-peers: $(VENV)/.dev  ## time and error beside other estimators, which get an environment of their own
 	$(BIN)/python benchmarks/bench_peers.py
 	$(BIN)/python benchmarks/bench_serving_peers.py
+	$(if $(SIMUMAX),$(BIN)/python benchmarks/bench_simumax.py $(SIMUMAX),@echo "SimuMax is in no package index: make bench-peers SIMUMAX=FOLDER takes a checkout of it")
 
 trace-truth: $(VENV)/.dev  ## measured runs of Hugging Face models on one GPU beside their trace and their estimate
 	$(BIN)/python benchmarks/trace_truth.py

@@ -1,4 +1,5 @@
-"""Other estimators beside this one: the same jobs, time of one answer and error against what was measured.
+"""Other estimators beside this one: the same jobs, time of one answer and error against what was measured. Each answer is a process of its own, so that
+none of them has seen the job before.
 
 Each peer is installed by this script into an environment of its own under `.venv-peers`; the product never depends on them. EleutherAI's calculator is
 in no package index: give a checkout of its repository with `--cookbook FOLDER`, or it is left out.
@@ -9,11 +10,11 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -117,7 +118,7 @@ def explanation(tasks: list[Task]) -> str:
     """What was compared."""
     return (
         f"{len(tasks)} measured jobs on one GPU (groups {', '.join(GROUPS)} of the truth data): peak of allocated memory, |predicted - measured| / measured "
-        "over the jobs an estimator has a way to express. Seconds are the wall time of one answer from a new process."
+        "over the jobs an estimator has a way to express. Seconds are the processor time of one answer from a new process, which has not seen the job before."
     )
 
 
@@ -164,9 +165,10 @@ def compare(peer: Peer, python: str, tasks: list[Task]) -> list[str]:
         command = peer.command(task, python)
         if command is None:
             continue
-        begin = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(command, check=False, capture_output=True, text=True)
-        seconds.append(time.perf_counter() - begin)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         try:
             errors.append(abs(peer.read(done.stdout) / task.measured - 1))
         except (ValueError, KeyError, AttributeError, IndexError):

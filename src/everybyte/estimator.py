@@ -9,6 +9,7 @@ import msgspec
 
 from everybyte.allocator.reserved import Reserved, peak_reserved
 from everybyte.allocator.settings import AllocatorSettings, read_alloc_conf
+from everybyte.basics.collector import collector_paused
 from everybyte.basics.errors import BadInput
 from everybyte.basics.units import GiB
 from everybyte.catalog.gpus import find_gpu
@@ -36,6 +37,7 @@ NO_DEVICE = Device("", 0, "8.0")
 """Where the job names no GPU: workspaces as on Ampere."""
 
 
+@collector_paused()
 def estimate(job: Job | dict[str, Any] | str) -> Answer:
     """The answer to a job: figures, ranges, ledgers and the settings behind them.
 
