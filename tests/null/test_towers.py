@@ -21,5 +21,5 @@ def test_towers_are_counted_and_images_told(framework: str) -> None:
 @pytest.mark.parametrize("framework", ["megatron", "nemo", "torchtitan", "litgpt"])
 def test_towers_are_refused_with_a_way_out(framework: str) -> None:
     """Frameworks whose accounts have no tower refuse the model, and say what to give instead."""
-    with pytest.raises(Unsupported, match="vision tower .* language model alone"):
+    with pytest.raises(Unsupported, match=r"vision tower .* language model alone"):
         estimate({"model": VISION, "train": {"framework": framework, "micro_batch": 1, "seq_len": 1024}})
