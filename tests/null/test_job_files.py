@@ -28,7 +28,7 @@ TEXTS = {
     "code.yaml": ("model: !!python/object/apply:os.system [ls]", "code.yaml:1:8", "holds no python/object"),
     "wrong-tag.yaml": ("model: !!int m", "wrong-tag.yaml:1:8", "not of its tag"),
     "set.yaml": ("model: !!set {a}", "set.yaml:1:8", "holds no set"),
-    "two.yaml": ("model: m\n---\nmodel: n", "two.yaml:2:1", "another document"),
+    "two.yaml": ("model: m\n---\nmodel: n", "two.yaml:3:1", "another document"),
     "alias.yaml": ("model: *m", "alias.yaml:1:8", "undefined alias"),
     "key.yaml": ("model: m\ntrain: {on: 1}", "key.yaml:2:9", "not text"),
     "complex-key.yaml": ("? [a]\n: b", "complex-key.yaml:1:3", "not text"),

@@ -83,7 +83,7 @@ def test_asking_again_costs_microseconds() -> None:
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ("meta-lama/Llama-3.1-8B", "unknown model"),
+        ("meta-lama/Lama-33.1-8B", "unknown model"),
         ("./not-there.json", "cannot be read"),
         ("nowhere.gguf", "cannot be read"),
         ({"config": {"architectures": ["LlamaForCausalLM"], "hidden_size": 64}}, "is missing"),

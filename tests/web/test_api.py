@@ -15,7 +15,7 @@ from servers import SERVE, TRAIN, error_of, post
 from everybyte.cli.app import group
 from everybyte.web import forms
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").rglob("*.yaml"))
+EXAMPLES = sorted(path for path in (Path(__file__).parents[2] / "examples").rglob("*.yaml") if path.parent.name != "configs")  # those are configurations
 
 
 def printed(*args: str, job: dict[str, Any]) -> Any:
