@@ -44,7 +44,7 @@ def compose(text: str, source: str) -> yaml.Node | None:
     nodes = compose_all(text, source)
     if len(nodes) > 1:
         mark = nodes[1].start_mark
-        raise BadInput(f"{source}:{mark.line + 1}:{mark.column + 1}", "not valid YAML: expected a single document in the stream")
+        raise BadInput(f"{source}:{mark.line + 1}:{mark.column + 1}", "not valid YAML: expected a single document, and another document begins here")
     return nodes[0] if nodes else None
 
 
