@@ -273,3 +273,23 @@ def test_a_packed_name_sets_the_quantisation() -> None:
     (draft,) = read([Source(text, "x.json")])
     got = {row.key: row.value for row in finish(draft).settings}
     assert (got["train.quantization.format"], got["train.quantization.double"]) == ("nf4", True)
+
+
+def test_huge_scripts_are_refused() -> None:
+    """A text that no person wrote as a script is not followed for minutes."""
+    with pytest.raises(BadInput, match="KiB"):
+        read([Source("echo hello\n" * 100_000, "x.sh")])
+
+
+@pytest.mark.parametrize(("name", "text"), [("x.json", '{"a":' * 50_000), ("x.yaml", "[" * 50_000), ("x.toml", "a = " + "[" * 50_000)])
+def test_deep_nesting_is_refused(name: str, text: str) -> None:
+    """Nesting without end is refused, not followed."""
+    with pytest.raises(BadInput):
+        read([Source(text, name)])
+
+
+def test_a_models_config_is_no_training_configuration() -> None:
+    """config.json has sizes with Megatron-LM's names and is none of its files."""
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "num_attention_heads": 4, "num_layers": 2}
+    with pytest.raises(BadInput, match="no format"):
+        read([Source(json.dumps(config), "config.json")])

@@ -165,3 +165,26 @@ def test_damaged_files_never_break_the_server(noise: bytes, at: int, name: str) 
     files = [("config.json", CONFIG), (name, broken)] if name == "m.safetensors" else [(name, broken)]
     status, answer = drop(*files)
     assert status in (200, 400), answer
+
+
+def test_a_configuration_is_imported() -> None:
+    """Somebody's training configuration becomes a whole job; what was read and found stands in the notes."""
+    axolotl = b"base_model: Qwen/Qwen2.5-7B\nsequence_len: 512\nadapter: lora\nlora_r: 8\nload_in_4bit: true\ndeepspeed: two.json\nodd_key_zz: 1\n"
+    status, answer = drop(("tune.yaml", axolotl))
+    assert status == 200
+    assert answer["job"]["train"]["framework"] == "axolotl"
+    assert answer["notes"][0] == "read as axolotl"
+    assert any("two.json" in note for note in answer["notes"])
+    assert any("odd_key_zz" in note for note in answer["notes"])
+
+
+def test_configurations_that_belong_together() -> None:
+    """Files that are dropped side by side complete each other; one without a model is a part of a job."""
+    zero = b'{"zero_optimization": {"stage": 2}, "bf16": {"enabled": "auto"}}'
+    status, answer = drop(("tune.yaml", b"base_model: gpt2\nsequence_len: 512\ndeepspeed: cfg/two.json\n"), ("two.json", zero))
+    assert status == 200
+    assert answer["job"]["train"]["sharding"] == "zero2"
+    status, answer = drop(("ds.json", zero))
+    assert status == 200
+    assert answer["train"]["sharding"] == "zero2"
+    assert "job" not in answer

@@ -14,6 +14,8 @@ from everybyte.formats.registry import COMPANIONS, STARTS_PROGRAMS, format_of_co
 from everybyte.formats.source import Source
 
 DATA_ENDINGS = (".yaml", ".yml", ".json", ".toml")
+MOST_OF_A_SCRIPT = 512 * 2**10
+"""Characters of the longest script that is followed."""
 PYTHON_ENDINGS = (".py", ".ipynb")
 
 
@@ -95,6 +97,8 @@ def _read_source(source: Source, kind: str, context: Context) -> list[JobDraft]:
 def _commands(module: object, source: Source, kind: str, context: Context) -> list[Command]:
     """The commands of a file that starts programs."""
     if hasattr(module, "commands_of_text"):
+        if len(source.text) > MOST_OF_A_SCRIPT:
+            raise BadInput(source.path, f"is larger than {MOST_OF_A_SCRIPT // 2**10} KiB, which no launch script is")
         found: list[Command] = module.commands_of_text(source, context)
         return found
     documents: list[Document] = context.documents(source)

@@ -113,6 +113,8 @@ def format_of_document(document: Document) -> str | None:
     """The format of a file that is a mapping; None if it is none."""
     if not isinstance(document.value, dict):
         return None
+    if "model_type" in document.value and "architectures" in document.value:
+        return None  # a model's config.json
     leaves = {normal(key): value for key, value in _walk(document.value, "", 0)}
     return best(set(leaves), leaves)
 

@@ -1,4 +1,5 @@
-"""Files that somebody dropped on the page: model configs, headers of weights, job files. They are read out of memory; nothing is written anywhere.
+"""Files that somebody dropped on the page: model configs, headers of weights, job files, configurations of frameworks. They are read out of memory; nothing is
+written anywhere.
 
 A file may be only its first bytes with the size of the whole: of weights nothing but the header is read.
 """
@@ -6,6 +7,7 @@ A file may be only its first bytes with the size of the whole: of weights nothin
 from __future__ import annotations
 
 import binascii
+from contextlib import suppress
 from math import prod
 from typing import Any
 
@@ -29,6 +31,10 @@ from everybyte.web.replies import MoreNeeded
 
 CONFIG = "config.json"
 JOB_ENDINGS = (".yaml", ".yml", ".toml")
+TEXT_ENDINGS = (*JOB_ENDINGS, ".json", ".sh", ".bash", ".sbatch", ".slurm", ".ps1", ".bat", ".service", "modelfile")
+"""How files end that a framework is configured or started with."""
+MODEL_KEYS = {"model_type", "architectures", "_class_name"}
+"""Keys of a model's config.json."""
 SLACK = 0.02
 """Share by which the parameters of config and weights may differ before a note says so: buffers and padding are stored too."""
 
@@ -90,7 +96,9 @@ def read_dropped(body: bytes) -> bytes:
     names = heap.names()
     alone = names[0] if len(names) == 1 else None
     if alone is not None and alone.lower().endswith(JOB_ENDINGS):
-        return msgspec.json.encode(_job(heap, alone))
+        return msgspec.json.encode(_job_or_configuration(heap, alone))
+    if all(name.lower().endswith(TEXT_ENDINGS) for name in names) and not (alone or "").endswith(".json") and CONFIG not in names:
+        return msgspec.json.encode(_configuration(heap, names))
     if alone is not None and alone.lower().endswith(".json") and not alone.endswith(INDEX_SUFFIX):
         return msgspec.json.encode(_json(heap, alone))
     return msgspec.json.encode(_checkpoint(read_folder(heap, _stem(names)), heap))
@@ -103,22 +111,59 @@ def _stem(names: list[str]) -> str:
 
 
 def _job(heap: Folder, name: str) -> ReadAnswer:
+    job = parse(_text(heap, name), heap.open(name).place).job()
+    return ReadAnswer(name=job.name or name.rpartition(".")[0], job=job_to_dict(job), notes=("a job file: all its settings are taken over",))
+
+
+def _text(heap: Folder, name: str) -> str:
+    """The text of a file, within bounds of size and as UTF-8."""
     file = heap.open(name)
     if file.size > MOST_BYTES:
         raise BadInput(file.place, f"is larger than {MOST_BYTES // 2**20} MiB, which no job file is")
     try:
-        text = file.read(0, file.size).decode("utf-8-sig")
+        return file.read(0, file.size).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInput(file.place, f"is not UTF-8 text: byte {error.start}") from None
-    job = parse(text, file.place).job()
-    return ReadAnswer(name=job.name or name.rpartition(".")[0], job=job_to_dict(job), notes=("a job file: all its settings are taken over",))
+
+
+def _job_or_configuration(heap: Folder, name: str) -> ReadAnswer:
+    """A job file, or the configuration of a framework."""
+    try:
+        return _job(heap, name)
+    except BadInput as fault:
+        try:
+            return _configuration(heap, [name])
+        except BadInput:
+            raise fault from None
+
+
+def _configuration(heap: Folder, names: list[str]) -> ReadAnswer:
+    """Configurations and scripts that belong together, read as one job. Raises BadInput with the place."""
+    from everybyte.formats.finish import finish
+    from everybyte.formats.read import read as read_formats
+    from everybyte.formats.source import Source as Text
+
+    drafts = read_formats([Text(_text(heap, name), name) for name in names])
+    imported = finish(drafts[0])
+    notes = [f"read as {imported.framework}" + (f", the first of {len(drafts)} jobs" if len(drafts) > 1 else "")]
+    notes += [f"{finding.severity}: {finding.place}: {finding.message}. {finding.remedy}".strip() for finding in imported.findings]
+    notes += [f"missing: {missing.key}: {missing.message}" for missing in imported.missing]
+    if imported.unknown:
+        notes.append(f"unknown keys: {', '.join(unknown.key for unknown in imported.unknown)}")
+    called = imported.name.rpartition(".")[0] or imported.name
+    if "model" in imported.job:
+        return ReadAnswer(name=called, job=imported.job, notes=tuple(notes))
+    return ReadAnswer(name=called, train=imported.job.get("train"), serve=imported.job.get("serve"), notes=tuple(notes))
 
 
 def _json(heap: Folder, name: str) -> ReadAnswer:
-    """A JSON file is a job if it has a job's keys, else a config."""
+    """A JSON file is a job if it has a job's keys, a model's config if it says its type, else perhaps the configuration of a framework."""
     content = read_json(heap.open(name), CONFIG_LIMIT)
     if "model" in content and ("train" in content or "serve" in content):
         return _job(heap, name)
+    if not MODEL_KEYS & content.keys():
+        with suppress(BadInput):
+            return _configuration(heap, [name])
     network = _network(content, name)
     stated = content.get("_name_or_path")
     called = stated if isinstance(stated, str) and stated and not stated.startswith((".", "/")) else "" if name == CONFIG else name.rpartition(".")[0]

@@ -8,6 +8,7 @@ import yaml
 
 from everybyte.formats.documents.document import Document
 from everybyte.formats.source import Source
+from everybyte.job.plain import MOST_DEPTH
 from everybyte.job.yaml_text import Builder, compose_all
 
 MOST_MERGES = 200
@@ -39,6 +40,8 @@ class _TreeBuilder(Builder):
         if not isinstance(node, yaml.SequenceNode) or not node.tag.endswith(":seq"):
             return super().value(node, depth)
         self.left -= 1
+        if depth > MOST_DEPTH or self.left < 0:
+            return super().value(node, depth)  # which refuses it
         outer, items = self.path, []
         for index, item in enumerate(node.value):
             self.path = f"{outer}[{index}]"
