@@ -25,7 +25,7 @@ from everybyte.report.charts.ranks import MOST, shown_ranks
 from everybyte.report.charts.write import write_chart
 from everybyte.report.sums import needed, rank_needs
 
-EXAMPLES = {path.stem: path for path in sorted(Path(__file__).parents[2].glob("examples/**/*.yaml"))}
+EXAMPLES = {path.stem: path for path in sorted(Path(__file__).parents[2].glob("examples/**/*.yaml")) if path.parent.name != "configs"}
 SOME = ("llama-3.1-8b-lora-24gb", "llama-3.1-405b-megatron", "llama-3.1-8b-vllm-l40s", "llama-2-13b-zero2-8xa100-40")
 THEMES: tuple[charts.Theme, ...] = ("light", "dark")
 PICTURES = ("card", "phases", "ranks", "places")
