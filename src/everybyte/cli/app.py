@@ -45,14 +45,20 @@ FAMILIES = ("llama", "qwen", "mistral", "gemma", "deepseek", "phi-")
 """Words by which a model's name is known where a command is expected."""
 JOB_FILES = (".yaml", ".yml", ".json", ".toml")
 
-START = """Will it fit?               everybyte train meta-llama/Llama-3.1-8B --gpu 4090 --qlora
-How many users, how long?  everybyte serve Qwen/Qwen3-32B --gpu h100
-How large can it be?       everybyte fit serve Qwen/Qwen3-32B --gpu h100 --grow context
-What does this need?       everybyte "vllm serve Qwen/Qwen3-8B --max-model-len 16384" --gpu l40s
-In the browser             everybyte ui
+START = """Will it fit?
+  everybyte train meta-llama/Llama-3.1-8B --gpu 4090 --qlora
+How many users, how long a context?
+  everybyte serve Qwen/Qwen3-32B --gpu h100
+How large can it be?
+  everybyte fit serve Qwen/Qwen3-32B --gpu h100 --grow context
+What does this command need?
+  everybyte "vllm serve Qwen/Qwen3-8B --max-model-len 16384" --gpu l40s
+In the browser
+  everybyte ui
 
-`everybyte COMMAND --help` says more: """
-"""What `everybyte` alone says, before the names of the commands."""
+`everybyte --help` lists all commands, `everybyte COMMAND --help` says more.
+"""
+"""What `everybyte` alone says."""
 
 
 class LazyGroup(click.Group):
