@@ -118,7 +118,7 @@ def group(ctx: click.Context) -> None:
     Exit codes: 0 yes, fits; 1 no, does not fit; 2 bad input. Every command takes --json.
     """  # noqa: D301  # \\b is click's mark for lines that stay as they are
     if ctx.invoked_subcommand is None:
-        click.echo(said(START) + ", ".join(COMMANDS) + ".")
+        click.echo(said(START), nl=False)
 
 
 def run(args: Sequence[str]) -> int:
