@@ -66,3 +66,13 @@ def test_sequences_as_long_as_the_window_have_a_mask() -> None:
     windowed, full = (next(i for i in short if i.startswith("activations/layers") and f".{n}" in i and i.endswith("self_attn")) for n in ("0", "5/"))
     assert long[windowed] > 1.05 * short[windowed]
     assert long[full] < 1.01 * short[full]
+
+
+def test_what_lies_beside_a_small_tensor_takes_whole_blocks() -> None:
+    """Of a norm of 40 numbers both moments, 160 bytes each, and the gradient take a block of 512 bytes each, as the allocator gives it."""
+    shape = {"family": "llama", "layers": 2, "hidden": 40, "ffn": 80, "heads": 4, "vocab": 100}
+    train = {"framework": "pytorch", "micro_batch": 1, "seq_len": 8, "precision": "fp32"}
+    ledger = estimate({"model": {"shape": shape}, "train": train}).worst.ledger
+    found = {entry.id: entry.bytes for entry in ledger if "optimizer" in entry.phases}
+    assert found["optimizer/norm/model"] == 2 * 512
+    assert found["gradients/norm/model"] == 512
