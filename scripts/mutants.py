@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "tests" / "mutants"
 COPIED = ("src", "tests", "docs", "examples", "benchmarks", "pyproject.toml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "zensical.toml")
 ENOUGH = 0.92
+BARE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+"""Plugins that these tests do not need take as long to load as many a file of tests to run."""
 PATIENCE = 600
 """Seconds for a file of tests. A mutant that makes them endless is killed."""
 
@@ -165,7 +167,7 @@ def borrowed(free: Queue[Path]) -> Iterator[Path]:
 
 def passes(test: str, tree: Path) -> bool:
     """Runs one file of tests at low priority, until its first failure. Random examples are the same each time, as in CI."""
-    environment = os.environ | {"PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "CI": "1"}
+    environment = os.environ | {"PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "CI": "1", **BARE}
     command = ["nice", "-n", "10", sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not long", f"tests/{test}"]
     try:
         done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=PATIENCE, check=False)
