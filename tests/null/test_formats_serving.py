@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from everybyte.basics.errors import BadInput
 from everybyte.catalog.extra_keys import known_keys
 from everybyte.engines.registry import sections_of
 from everybyte.formats.finish import Imported, finish
@@ -14,7 +15,9 @@ from everybyte.formats.read import read
 from everybyte.formats.serving.flag_table import flag_table
 from everybyte.formats.serving.writing import TARGETS
 from everybyte.formats.source import Source, command_source
+from everybyte.formats.writers import export
 from everybyte.job.extra import canonical, keys_of
+from everybyte.job.read import job_from_mapping
 
 
 def jobs(text: str, name: str = "", **files: str) -> list[Imported]:
@@ -275,3 +278,39 @@ def test_a_training_program_of_python() -> None:
     assert (train["adapter"]["rank"], train["adapter"]["targets"]) == (16, ["q_proj", "v_proj"])
     assert (train["quantization"]["format"], train["quantization"]["double"]) == ("nf4", True)
     assert next(row.origin for row in answer.settings if row.key == "train.adapter.rank") == "--lora_r (train.py:5)"
+
+
+def test_flags_are_written_as_the_version_has_them() -> None:
+    """SGLang renamed the sizes of its graphs; a job for an older release gets the older name."""
+    job = {"model": "org/m", "serve": {"engine": "sglang", "extra": {"cuda_graph_max_bs_decode": 8}}}
+    old = {**job, "serve": {**job["serve"], "version": "0.5.1.post3"}}
+    assert "--cuda-graph-max-bs-decode 8" in export(job_from_mapping(job), "sglang").files[0].text
+    assert "--cuda-graph-max-bs 8" in export(job_from_mapping(old), "sglang").files[0].text
+
+
+def test_the_version_that_is_asked_for() -> None:
+    """`--framework-version` is the engine's version where nothing else says one."""
+    drafts = [read([command_source(text)], version="0.9.0")[0] for text in ("vllm serve m/m", "docker run vllm/vllm-openai:v0.11.0 --model m/m")]
+    assert [draft.value("serve.version") for draft in drafts] == ["0.9.0", "0.11.0"]
+
+
+@pytest.mark.parametrize(
+    ("job", "to", "part"),
+    [
+        ({"model": "m/m", "train": {}}, "vllm", "trains"),
+        ({"model": "m/m", "serve": {"engine": "sglang"}}, "vllm", "job is for sglang"),
+        ({"model": {"shape": {"layers": 1}}, "serve": {"engine": "vllm"}}, "vllm", "name or path"),
+        ({"model": "m/m", "serve": {"engine": "transformers"}}, "docker-compose", "compose file needs"),
+        ({"model": "m/m", "serve": {}}, "nothing", "no target"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(job: dict[str, Any], to: str, part: str) -> None:
+    """An export says why it cannot be, and the way out."""
+    with pytest.raises(BadInput, match=part):
+        export(job_from_mapping(job), to)
+
+
+def test_what_a_target_has_no_word_for_is_told() -> None:
+    """Nothing of a job is dropped in silence."""
+    job = job_from_mapping({"model": "m/m", "serve": {"engine": "tgi", "block_size": 16, "weights": "q4_k_m"}})
+    assert [key for key, _ in export(job, "tgi").left_out] == ["serve.weights.format", "serve.block_size"]

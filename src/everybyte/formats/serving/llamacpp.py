@@ -28,7 +28,7 @@ def read_command(command: Command, context: Context) -> list[JobDraft]:
 
 def read_document(document: Document, context: Context) -> list[JobDraft]:
     """The flags of the server as keys."""
-    return _read(of_document("llama.cpp", FILE, document))
+    return _read(of_document("llama.cpp", FILE, document, context))
 
 
 def _variables(reading: Reading) -> Bag:

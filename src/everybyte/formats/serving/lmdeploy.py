@@ -26,7 +26,7 @@ def read_command(command: Command, context: Context) -> list[JobDraft]:
 
 def read_document(document: Document, context: Context) -> list[JobDraft]:
     """The flags of the server as keys."""
-    reading = of_document("lmdeploy", FILE, document)
+    reading = of_document("lmdeploy", FILE, document, context)
     model(reading, reading.bag.take("model_path"))
     return _read(reading)
 

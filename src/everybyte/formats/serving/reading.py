@@ -31,14 +31,22 @@ def of_command(engine: str, file: str, command: Command, skip: int, context: Con
     bag, positional = table.bag_of(command.words[skip:], draft)
     draft.findings += command.findings
     draft.state("serve.engine", engine, command.place)
+    _version(draft, context)
     return Reading(engine, draft, table, bag, positional, command, command.env)
 
 
-def of_document(engine: str, file: str, document: Document) -> Reading:
+def _version(draft: JobDraft, context: Context) -> None:
+    """The version that was asked for, where the command or its image says none."""
+    if context.version is not None:
+        draft.infer("serve.version", context.version, "--framework-version")
+
+
+def of_document(engine: str, file: str, document: Document, context: Context) -> Reading:
     """The keys of a file; nested keys are written with points."""
     draft = JobDraft(engine)
     table = flag_table(file)
     draft.infer("serve.engine", engine, "its names of settings")
+    _version(draft, context)
     return Reading(engine, draft, table, table.settled(_flat(document), draft))
 
 

@@ -33,7 +33,7 @@ def read_command(command: Command, context: Context) -> list[JobDraft]:
 
 def read_document(document: Document, context: Context) -> list[JobDraft]:
     """Further options of the engine as keys."""
-    reading = of_document("tensorrt-llm", FILE, document)
+    reading = of_document("tensorrt-llm", FILE, document, context)
     model(reading, reading.bag.take("model"))
     return _read(reading)
 

@@ -22,7 +22,7 @@ def read_command(command: Command, context: Context) -> list[JobDraft]:
 
 def read_document(document: Document, context: Context) -> list[JobDraft]:
     """The flags of the launcher as keys."""
-    return _read(of_document("tgi", FILE, document))
+    return _read(of_document("tgi", FILE, document, context))
 
 
 def _variables(reading: Reading) -> Bag:

@@ -44,7 +44,7 @@ def read_command(command: Command, context: Context) -> list[JobDraft]:
 
 def read_document(document: Document, context: Context) -> list[JobDraft]:
     """The flags of the server as keys."""
-    reading = of_document("vllm", FILE, document)
+    reading = of_document("vllm", FILE, document, context)
     model(reading, reading.bag.take("model") or reading.bag.take("model_tag"))
     return _read(reading)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shlex
 from collections.abc import Iterator
 from functools import cache
@@ -87,6 +88,7 @@ class _Writer:
         self.table = flag_table(self.target.table)
         self.flat = dict(flat_of(job_to_dict(job)))
         self.model = str(job.model)
+        self.version = (job.serve.version if job.serve is not None else None) or ""
         self.flags: list[tuple[str, ...]] = []
         self.environment: dict[str, str] = {}
         self.config: dict[str, Any] = {}
@@ -128,6 +130,7 @@ class _Writer:
         if name.isupper():
             self.environment[name] = str(values[0]) if values else "1"
             return
+        name = _name_at(self.to, name, self.version)
         self.flags.append(("--" + name.replace("_", self.target.joint), *(_text(value) for value in values)))
 
     def _one(self, key: str, value: Any) -> None:
@@ -335,6 +338,22 @@ _HEADS = {"serve.weights": "serve.weights.format", "serve.draft": "serve.draft.m
 def _spelt() -> dict[tuple[str, str, str], str]:
     with open(join(dirname(__file__), "spelt.csv"), encoding="utf-8", newline="") as lines:
         return {(engine, table, job): word for engine, table, job, word in list(csv.reader(lines))[1:]}
+
+
+@cache
+def _renamed() -> dict[tuple[str, str], tuple[str, tuple[int, ...]]]:
+    with open(join(dirname(__file__), "renamed.csv"), encoding="utf-8", newline="") as lines:
+        return {(engine, flag): (before, _numbers(since)) for engine, flag, before, since in list(csv.reader(lines))[1:]}
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def _name_at(engine: str, flag: str, version: str) -> str:
+    """What a flag was called at a version; without one its newest name."""
+    before, since = _renamed().get((engine, flag), (flag, ()))
+    return before if version and _numbers(version) < since else flag
 
 
 def spelt(engine: str, table: str, job: str) -> str:
