@@ -45,3 +45,15 @@ def test_what_is_no_format_keeps_the_message_of_a_job(tmp_path: Path) -> None:
     file.write_text("modle: gpt2\ntrain: {}\n")
     with pytest.raises(BadInput, match="modle"):
         load_any(str(file)).job()
+
+
+def test_flags_fill_what_a_file_leaves_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A partial job becomes whole by --model, --gpu and --gpus; places are shown by the file's name."""
+    file = tmp_path / "ds.json"
+    file.write_text('{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}')
+    assert run(["import", str(file), "--model", "gpt2", "--gpu", "h100", "--gpus", "8"]) == 0
+    shown = capsys.readouterr()
+    assert "model: gpt2" in shown.out
+    assert "# --model" in shown.out
+    assert "sharding: zero2 # ds.json:1" in " ".join(shown.out.split())
+    assert "missing" not in shown.err
