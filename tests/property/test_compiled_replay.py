@@ -11,7 +11,7 @@ from test_allocator_scripts import script
 
 from everybyte import read_job
 from everybyte.allocator.endless import endless_peak, limited_peak
-from everybyte.basics.allocations import EMPTY_CACHE, Event, finished, settled, used_on
+from everybyte.basics.allocations import EMPTY_CACHE, Event, Played, flat
 from everybyte.basics.errors import Unsupported
 from everybyte.basics.units import MiB, TiB
 from everybyte.estimator import accounted
@@ -27,14 +27,14 @@ EVERY = 40
 @given(seed=st.integers(0, 2**32), streams=st.integers(1, 3), length=st.integers(0, 300))
 def test_random_scripts(expandable: bool, seed: int, streams: int, length: int) -> None:
     """Whatever is asked, on however many streams: both come to the same peaks."""
-    events = script(random.Random(seed), length=length, streams=streams, empties=not expandable, uses=False)
+    events = script(random.Random(seed), length=length, streams=streams, empties=not expandable)
     assert compiled.endless_peak(events, expandable) == endless_peak(events, expandable)
 
 
 @given(seed=st.integers(0, 2**32), streams=st.integers(1, 3), length=st.integers(0, 300), limit=st.integers(1, 400))
 def test_random_scripts_near_the_limit(seed: int, streams: int, length: int, limit: int) -> None:
     """On a device that may be too small, both give as much back, as often, and fail alike."""
-    events = script(random.Random(seed), length=length, streams=streams, uses=False)
+    events = script(random.Random(seed), length=length, streams=streams)
     assert compiled.limited_peak(events, limit * MiB) == limited_peak(events, limit * MiB)
 
 
@@ -49,8 +49,7 @@ def test_scripts_of_records(expandable: bool) -> None:
             continue
         for rank in ranks:
             events = [event for event in rank.bill.script() if event != EMPTY_CACHE or not expandable]
-            events = list(settled(events))
-            peak, living = endless_peak(events, expandable) or (0, 0)
+            peak, living = endless_peak(events, expandable)
             assert compiled.endless_peak(events, expandable) == (peak, living), job
             if not expandable and living < peak:
                 assert compiled.limited_peak(events, (living + peak) // 2) == limited_peak(events, (living + peak) // 2), job
@@ -72,18 +71,23 @@ def test_more_than_any_device_has(expandable: bool) -> None:
     assert compiled.endless_peak(events, expandable) == endless_peak(events, expandable) == (105 * TiB, 105 * TiB)
 
 
-@pytest.mark.parametrize("event", [used_on(1, 1), finished(1)], ids=["use", "end of a stream's work"])
-def test_uses_of_other_streams_are_left_to_others(event: Event) -> None:
-    """Events that say how streams use memory are not replayed here: both say so before they answer something else."""
-    events = [(1, 4 * MiB), event, (1, 0)]
-    assert compiled.endless_peak(events, False) is None
-    assert endless_peak(events, False) is None
-    with pytest.raises(ValueError, match="streams"):
-        compiled.limited_peak(events, 100 * MiB)
+@EXPANDABLE
+@given(seed=st.integers(0, 2**32), copies=st.integers(1, 6))
+def test_rows_that_are_played_several_times(expandable: bool, seed: int, copies: int) -> None:
+    """Rows with keys come to the same as their events one by one, in C and in Python."""
+    rng = random.Random(seed)
+    rows = [(slot, rng.randint(1, 45 * MiB)) for slot in range(5)] + [(slot, 0) for slot in rng.sample(range(5), 3)]
+    items: list[Event | Played] = [(rows, list(range(100 * copy + 1, 100 * copy + 6))) for copy in range(copies)]
+    items.insert(rng.randint(0, copies), (99, 3 * MiB))
+    told = compiled.endless_peak(items, expandable)
+    assert told == endless_peak(items, expandable) == compiled.endless_peak(list(flat(items)), expandable)
+    assert compiled.limited_peak(items, 150 * MiB) == limited_peak(items, 150 * MiB)
 
 
-@pytest.mark.parametrize("events", [[(1, 2**63)], [(1,)], [1], [("a", 1)]], ids=repr)
+@pytest.mark.parametrize(
+    "events", [[(1, 2**63)], [(1,)], [1], [("a", 1)], [([(3, 5)], [1])], [([(-1, 5)], [1])], [([1], [1])], [([(0, 5)], ["a"])], [(-1, 5)]], ids=repr
+)
 def test_what_is_no_event(events: list[Event]) -> None:
     """What is no allocation and no free is refused, not read as one."""
-    with pytest.raises((TypeError, ValueError, OverflowError)):
+    with pytest.raises((TypeError, ValueError, OverflowError, IndexError)):
         compiled.endless_peak(events, False)

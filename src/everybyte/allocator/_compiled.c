@@ -23,7 +23,6 @@
 #define STREAMS 64
 #define EDGE (-1)
 #define OUT_OF_MEMORY (-3)
-#define UNKNOWN (-4)
 #define NOT_THERE (-2)
 
 typedef struct {
@@ -41,8 +40,13 @@ typedef struct {
     int64_t key; /* 0: nothing yet */
     int64_t nbytes; /* 0: it does not live */
     int32_t block; /* of a large request */
-    int32_t stream;
+    int16_t stream;
+    int16_t waits; /* it is freed, but work on other streams uses it */
 } Request;
+
+typedef struct {
+    int64_t key, stream;
+} Use;
 
 typedef struct {
     Free *entries; /* by size, then address */
@@ -66,6 +70,8 @@ typedef struct {
     uint64_t mask;
     Stream streams[STREAMS];
     int stream_count;
+    Use *uses; /* of requests by work on other streams that is not known to be done */
+    int64_t use_count, use_room;
     int64_t top; /* the address of the next segment */
     int64_t living, living_peak;
     int64_t limit; /* bytes that may be reserved; 0: without end */
@@ -167,10 +173,14 @@ static void empty(Heap *heap) {
     }
 }
 
+static int finish(Heap *heap, int64_t stream, int all);
+
 /* A new segment, or OUT_OF_MEMORY where the device is full even after all that is cached was given back. */
 static int32_t obtain(Heap *heap, Stream *stream, const Pool *pool, int64_t size) {
     int64_t segment = pool->is_small ? SMALL_SEGMENT : size < OWN_SEGMENT ? SEGMENT : round_up(size, SEGMENT_ROUNDING);
     if (heap->limit && heap->reserved + segment > heap->limit) {
+        if (finish(heap, 0, 1))
+            return -1;
         empty(heap);
         heap->retries++;
         if (heap->reserved + segment > heap->limit)
@@ -282,30 +292,28 @@ static int stream_of(Heap *heap, int64_t key) {
 
 static int begin(Heap *heap, int64_t key, int64_t nbytes) {
     Request *request = request_of(heap, key);
+    int stream = stream_of(heap, key);
+    if (stream < 0)
+        return -1;
     request->nbytes = nbytes;
+    request->stream = (int16_t)stream;
+    request->waits = 0;
     heap->living += nbytes;
     heap->living_peak = largest(heap->living_peak, heap->living);
     heap->beyond |= heap->living > ENDLESS_LIVING;
     if (heap->beyond)
         return 0;
-    request->stream = stream_of(heap, key);
-    if (request->stream < 0)
-        return -1;
-    Stream *stream = &heap->streams[request->stream];
     if (heap->limit || nbytes > SMALL_REQUEST) {
-        request->block = allocate(heap, stream, nbytes);
+        request->block = allocate(heap, &heap->streams[stream], nbytes);
         return request->block < 0 ? request->block : 0;
     }
-    stream->small += round_up(nbytes, MIN_BLOCK);
-    stream->small_peak = largest(stream->small_peak, stream->small);
+    heap->streams[stream].small += round_up(nbytes, MIN_BLOCK);
+    heap->streams[stream].small_peak = largest(heap->streams[stream].small_peak, heap->streams[stream].small);
     return 0;
 }
 
-static int end(Heap *heap, int64_t key) {
-    Request *request = request_of(heap, key);
+static int let_go(Heap *heap, Request *request) {
     int64_t nbytes = request->nbytes;
-    if (!nbytes)
-        return NOT_THERE;
     request->nbytes = 0;
     heap->living -= nbytes;
     if (heap->beyond)
@@ -317,52 +325,168 @@ static int end(Heap *heap, int64_t key) {
     return 0;
 }
 
+static int is_used(const Heap *heap, int64_t key) {
+    for (int64_t i = 0; i < heap->use_count; i++)
+        if (heap->uses[i].key == key)
+            return 1;
+    return 0;
+}
+
+static int end(Heap *heap, int64_t key) {
+    Request *request = request_of(heap, key);
+    if (!request->nbytes || request->waits)
+        return NOT_THERE;
+    if (heap->use_count && is_used(heap, key)) {
+        request->waits = 1;
+        return 0;
+    }
+    return let_go(heap, request);
+}
+
+/* Tensor.record_stream: work on another stream uses a request. */
+static int use(Heap *heap, int64_t key, int64_t stream) {
+    if (heap->limit && stream == key >> STREAM_BITS)
+        return 0;
+    if (heap->use_count == heap->use_room) {
+        int64_t room = heap->use_room ? 2 * heap->use_room : 64;
+        Use *more = realloc(heap->uses, (size_t)room * sizeof(Use));
+        if (!more)
+            return -1;
+        heap->uses = more;
+        heap->use_room = room;
+    }
+    heap->uses[heap->use_count++] = (Use){key, stream};
+    return 0;
+}
+
+/* A stream, or every one, has done all that it was given: what waited for it alone is free. */
+static int finish(Heap *heap, int64_t stream, int all) {
+    int64_t count = heap->use_count, end_of_uses = count;
+    for (int64_t i = 0; i < count;) {
+        Use each = heap->uses[i];
+        if (!request_of(heap, each.key)->waits || (!all && each.stream != stream)) {
+            i++;
+            continue;
+        }
+        heap->uses[i] = heap->uses[--count]; /* those that are done come behind the others */
+        heap->uses[count] = each;
+    }
+    heap->use_count = count;
+    for (int64_t i = count; i < end_of_uses; i++) {
+        Request *request = request_of(heap, heap->uses[i].key);
+        if (!request->waits || is_used(heap, request->key))
+            continue;
+        request->waits = 0;
+        if (let_go(heap, request))
+            return -1;
+    }
+    return 0;
+}
+
 static int serve(Heap *heap, int64_t key, int64_t nbytes) {
-    if (nbytes)
+    if (nbytes > 0)
         return begin(heap, key, nbytes);
-    if (key)
+    if (nbytes < 0)
+        return use(heap, key, -1 - nbytes);
+    if (key > 0)
         return end(heap, key);
+    if (key < 0)
+        return finish(heap, -1 - key, 0);
+    if (heap->limit && finish(heap, 0, 1))
+        return -1;
     empty(heap);
     return 0;
 }
 
 /* -- the module ----------------------------------------------------------------------------------------------------------------- */
 
-/* 0, or -1 with an exception, or OUT_OF_MEMORY, or UNKNOWN for an event that says how streams use memory. */
+/* 0, or -1 with an exception, or OUT_OF_MEMORY. */
+static int told(int done, int64_t key) {
+    if (done == NOT_THERE)
+        PyErr_Format(PyExc_KeyError, "%lld", (long long)key);
+    else if (done == -1 && !PyErr_Occurred())
+        PyErr_NoMemory();
+    return done == NOT_THERE ? -1 : done;
+}
+
+/* Reads two whole numbers. */
+static int pair(PyObject *item, int64_t *first, int64_t *second) {
+    if (!item || !PyTuple_Check(item) || PyTuple_Size(item) != 2) {
+        PyErr_SetString(PyExc_TypeError, "an event is (key, bytes)");
+        return -1;
+    }
+    *first = PyLong_AsLongLong(PyTuple_GetItem(item, 0));
+    *second = PyLong_AsLongLong(PyTuple_GetItem(item, 1));
+    return (*first == -1 || *second == -1) && PyErr_Occurred() ? -1 : 0;
+}
+
+static int serve_one(Heap *heap, int64_t key, int64_t nbytes) {
+    if (nbytes > 0 && (key <= 0 || heap->living > INT64_MAX - nbytes)) {
+        PyErr_SetString(PyExc_OverflowError, "a key below 1, or more bytes than can be counted");
+        return -1;
+    }
+    return told(serve(heap, key, nbytes), key);
+}
+
+/* Rows of (slot, bytes) with a list of the keys of all slots. */
+static int serve_rows(Heap *heap, PyObject *rows, PyObject *keys) {
+    Py_ssize_t slots = PyList_Size(keys), length = PyList_Size(rows);
+    int64_t *key_of = malloc((size_t)(slots + 1) * sizeof(int64_t));
+    int done = key_of ? 0 : -1;
+    for (Py_ssize_t i = 0; !done && i < slots; i++) {
+        key_of[i] = PyLong_AsLongLong(PyList_GetItem(keys, i));
+        done = key_of[i] == -1 && PyErr_Occurred() ? -1 : 0;
+    }
+    for (Py_ssize_t i = 0; !done && i < length; i++) {
+        int64_t slot, nbytes;
+        done = pair(PyList_GetItem(rows, i), &slot, &nbytes);
+        if (!done && (slot < 0 || slot >= slots)) {
+            PyErr_SetString(PyExc_IndexError, "a row without a key");
+            done = -1;
+        }
+        if (!done)
+            done = serve_one(heap, key_of[slot], nbytes);
+    }
+    free(key_of);
+    return told(done, 0);
+}
+
 static int replay(Heap *heap, PyObject *events, Py_ssize_t length) {
     for (Py_ssize_t i = 0; i < length; i++) {
-        PyObject *event = PyList_GetItem(events, i);
-        if (!event || !PyTuple_Check(event) || PyTuple_Size(event) != 2) {
-            PyErr_SetString(PyExc_TypeError, "an event is (key, bytes)");
-            return -1;
+        PyObject *item = PyList_GetItem(events, i);
+        PyObject *rows = item && PyTuple_Check(item) && PyTuple_Size(item) == 2 ? PyTuple_GetItem(item, 0) : NULL;
+        int done;
+        if (rows && PyList_Check(rows) && PyList_Check(PyTuple_GetItem(item, 1))) {
+            done = serve_rows(heap, rows, PyTuple_GetItem(item, 1));
+        } else {
+            int64_t key, nbytes;
+            done = pair(item, &key, &nbytes);
+            if (!done)
+                done = serve_one(heap, key, nbytes);
         }
-        int64_t key = PyLong_AsLongLong(PyTuple_GetItem(event, 0)), nbytes = PyLong_AsLongLong(PyTuple_GetItem(event, 1));
-        if ((key == -1 || nbytes == -1) && PyErr_Occurred())
-            return -1;
-        if (key < 0 || nbytes < 0)
-            return UNKNOWN;
-        if (heap->living > INT64_MAX - nbytes) {
-            PyErr_SetString(PyExc_OverflowError, "more bytes than can be counted");
-            return -1;
-        }
-        int done = serve(heap, key, nbytes);
-        if (done == OUT_OF_MEMORY)
-            return done;
-        if (done == NOT_THERE)
-            PyErr_SetObject(PyExc_KeyError, PyTuple_GetItem(event, 0));
-        else if (done)
-            PyErr_NoMemory();
         if (done)
-            return -1;
+            return done;
     }
     return 0;
+}
+
+/* No more keys than these come in a list of events. */
+static Py_ssize_t requests_at_most(PyObject *events, Py_ssize_t length) {
+    Py_ssize_t most = length;
+    for (Py_ssize_t i = 0; i < length; i++) {
+        PyObject *item = PyList_GetItem(events, i);
+        PyObject *keys = item && PyTuple_Check(item) && PyTuple_Size(item) == 2 ? PyTuple_GetItem(item, 1) : NULL;
+        if (keys && PyList_Check(keys))
+            most += PyList_Size(keys);
+    }
+    return most;
 }
 
 /* Replays a list of events on an empty heap; what `replay` says. The heap is to be cleared whatever that is. */
 static int run(Heap *heap, PyObject *events) {
     Py_ssize_t length = PyList_Size(events);
     uint64_t room = 64;
-    while (room < 2 * (uint64_t)length)
+    while (room < 2 * (uint64_t)requests_at_most(events, length))
         room *= 2;
     heap->mask = room - 1;
     heap->unused = EDGE;
@@ -378,6 +502,7 @@ static void clear(Heap *heap) {
         free(heap->streams[i / 2].pools[i % 2].entries);
     free(heap->blocks);
     free(heap->requests);
+    free(heap->uses);
 }
 
 static PyObject *endless_peak(PyObject *self, PyObject *args) {
@@ -386,10 +511,7 @@ static PyObject *endless_peak(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "O!p:endless_peak", &PyList_Type, &events, &expandable))
         return NULL;
     Heap heap = {.expandable = expandable};
-    int done = run(&heap, events);
-    if (done == UNKNOWN)
-        answer = Py_BuildValue("");
-    else if (!done) {
+    if (!run(&heap, events)) {
         int64_t sum = 0;
         for (int i = 0; i < heap.stream_count; i++)
             sum += heap.streams[i].peak + round_up(heap.streams[i].small_peak, SMALL_SEGMENT);
@@ -408,8 +530,6 @@ static PyObject *limited_peak(PyObject *self, PyObject *args) {
     int done = limit > 0 ? run(&heap, events) : OUT_OF_MEMORY;
     if (!done && !heap.beyond)
         answer = Py_BuildValue("LL", (long long)heap.peak, (long long)heap.retries);
-    else if (done == UNKNOWN)
-        PyErr_SetString(PyExc_ValueError, "events that say how streams use memory are not known here");
     else if (done != -1)
         answer = Py_BuildValue("");
     clear(&heap);
@@ -417,7 +537,7 @@ static PyObject *limited_peak(PyObject *self, PyObject *args) {
 }
 
 static PyMethodDef methods[] = {
-    {"endless_peak", endless_peak, METH_VARARGS, "endless_peak(events, expandable) -> (bytes reserved, bytes that live), or None"},
+    {"endless_peak", endless_peak, METH_VARARGS, "endless_peak(events, expandable) -> (bytes reserved, bytes that live)"},
     {"limited_peak", limited_peak, METH_VARARGS, "limited_peak(events, limit) -> (bytes reserved, times that the cache was emptied for want of room), or None"},
     {NULL, NULL, 0, NULL},
 };

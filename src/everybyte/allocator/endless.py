@@ -12,15 +12,16 @@ from everybyte.allocator.caching import MIN_BLOCK, SMALL_REQUEST, SMALL_SEGMENT,
 from everybyte.allocator.quick import ENDLESS_LIVING, large_peak
 from everybyte.allocator.replay import replay
 from everybyte.allocator.settings import DEFAULT
-from everybyte.basics.allocations import STREAM_BITS, Event, peak_living
+from everybyte.basics.allocations import STREAM_BITS, Event, Played, flat, peak_living, settled
 from everybyte.basics.units import round_up
 
 
-def endless_peak(events: list[Event], expandable: bool) -> tuple[int, int] | None:
-    """The peaks of reserved bytes and of what lives, for (key, bytes) allocations, (key, 0) frees and EMPTY_CACHE, which expandable segments are not
-    asked here; None where events say how streams use memory. Where more lives than any device has, what the allocator adds is of no matter."""
+def endless_peak(items: list[Event | Played], expandable: bool) -> tuple[int, int]:
+    """The peaks of reserved bytes and of what lives, on a device without end. Expandable segments are not asked to empty the cache here. Where more lives
+    than any device has, what the allocator adds is of no matter."""
+    events = list(flat(items))
     if any(min(event) < 0 for event in events):
-        return None
+        events = list(settled(events))
     living = peak_living(events)
     if living > ENDLESS_LIVING:
         return living, living
@@ -31,11 +32,11 @@ def endless_peak(events: list[Event], expandable: bool) -> tuple[int, int] | Non
     return needed, living
 
 
-def limited_peak(events: list[Event], limit: int) -> tuple[int, int] | None:
+def limited_peak(items: list[Event | Played], limit: int) -> tuple[int, int] | None:
     """The peak of reserved bytes where no more than `limit` may be reserved, and how often cached blocks were given back for want of room; None where that
     was not enough. Segments do not expand."""
     try:
-        served = replay(events, DEFAULT, limit)
+        served = replay(flat(items), DEFAULT, limit)
     except OutOfMemory:
         return None
     return served.peak_reserved, served.retries

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from everybyte.allocator.settings import DEFAULT, ENDLESS, AllocatorSettings
-from everybyte.basics.allocations import EMPTY_CACHE, Event, peak_living, settled
+from everybyte.basics.allocations import EMPTY_CACHE, Event, Played, Script, flat, peak_living
 
 try:
     from everybyte.allocator import _compiled as fastest
@@ -33,43 +33,39 @@ def peak_reserved(script: Iterable[Event], settings: AllocatorSettings = DEFAULT
     what is free on any stream before it fails. A script that cannot be served at all is replayed without a limit, so that the answer says how
     much is missing.
     """
-    events = list(script)
-    needed, blocks, living = _endless(events, settings)
+    items = script.items if isinstance(script, Script) else list[Event | Played](script)
+    needed, blocks, living = _endless(items, settings)
     allowed = settings.allowed_bytes(total or capacity) or ENDLESS
     limit = min(capacity or ENDLESS, allowed)
     collects = settings.collect_above > 0 and allowed < ENDLESS
     if (needed <= limit and not collects) or living > limit:
         return Reserved(needed, blocks=blocks)
     # near the limit every MiB counts, and all pools are given back together: all events are replayed
-    if settings == DEFAULT and not any(min(event) < 0 for event in events):
-        found = fastest.limited_peak(events, limit)
+    if settings == DEFAULT:
+        found = fastest.limited_peak(items, limit)
         return Reserved(needed) if found is None else Reserved(*found)
-    return _on_device(events, settings, capacity, total, blocks=blocks > 0) or Reserved(needed, blocks=blocks)
+    return _on_device(items, settings, capacity, total, blocks=blocks > 0) or Reserved(needed, blocks=blocks)
 
 
-def _on_device(events: list[Event], settings: AllocatorSettings, capacity: int, total: int, *, blocks: bool) -> Reserved | None:
+def _on_device(items: list[Event | Played], settings: AllocatorSettings, capacity: int, total: int, *, blocks: bool) -> Reserved | None:
     """What the whole allocator does on a device; None where it cannot serve the events."""
     from everybyte.allocator.caching import OutOfMemory  # few answers need more than the compiled replay
     from everybyte.allocator.replay import replay
 
     try:
-        served = replay(events, settings, capacity, total=total)
+        served = replay(flat(items), settings, capacity, total=total)
     except OutOfMemory:
         return None
     return Reserved(served.peak_reserved, served.retries, served.peak_allocated if blocks else 0)
 
 
-def _endless(events: list[Event], settings: AllocatorSettings) -> tuple[int, int, int]:
+def _endless(items: list[Event | Played], settings: AllocatorSettings) -> tuple[int, int, int]:
     """The peaks of reserved bytes, of blocks (as in Reserved) and of what lives on a device without end."""
-    if settings not in (DEFAULT, EXPANDABLE) or (settings.expandable_segments and EMPTY_CACHE in events):
+    if settings not in (DEFAULT, EXPANDABLE) or (settings.expandable_segments and EMPTY_CACHE in items):
         from everybyte.allocator.replay import replay
 
-        served = replay(events, settings)
+        served = replay(flat(items), settings)
         blocks = served.peak_allocated if settings.roundup_divisions or settings.max_split_bytes else 0
-        return served.peak_reserved, blocks, peak_living(events)
-    found = fastest.endless_peak(events, settings.expandable_segments)
-    if found is None:
-        found = fastest.endless_peak(list(settled(events)), settings.expandable_segments)
-    assert found is not None, "settled events do not say how streams use memory"
-    needed, living = found
+        return served.peak_reserved, blocks, peak_living(flat(items))
+    needed, living = fastest.endless_peak(items, settings.expandable_segments)
     return needed, 0, living

@@ -9,10 +9,34 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 Event = tuple[int, int]
+Rows = list[tuple[int, int]]
+"""(slot, bytes) allocates in a slot, (slot, 0) frees: what is played for every one of equal layers."""
+Played = tuple[Rows, list[int]]
+"""Rows, and the key of each of their slots."""
 STREAM_BITS = 40
 """A key is (stream << 40) + number; stream 0 is the default one."""
 EMPTY_CACHE: Event = (0, 0)
 """torch.cuda.empty_cache()."""
+
+
+class Script:
+    """Events in program order. Rows that several layers play are kept as they are: a replay that takes them so is spared most of the work of writing events."""
+
+    def __init__(self) -> None:
+        self.items: list[Event | Played] = []
+
+    def __iter__(self) -> Iterator[Event]:
+        """Every event."""
+        return flat(self.items)
+
+
+def flat(items: Iterable[Event | Played]) -> Iterator[Event]:
+    """The events of rows, one by one."""
+    for first, second in items:
+        if isinstance(first, int) and isinstance(second, int):
+            yield first, second
+        elif isinstance(first, list) and isinstance(second, list):
+            yield from ((second[slot], nbytes) for slot, nbytes in first)
 
 
 def used_on(key: int, stream: int) -> Event:
