@@ -14,11 +14,14 @@ import pytest
 
 from everybyte import read_job
 from everybyte.ledger.entry import CATEGORIES
+from everybyte.measure.accuracy import summary_of
+from everybyte.measure.shipped import shipped
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [
     ROOT / "README.md",
+    ROOT / "README.zh.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
     *sorted(DOCS.rglob("*.md")),
@@ -44,6 +47,21 @@ def test_a_page_that_drifted_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     as_it_is = (DOCS / "accuracy.md").read_text(encoding="utf-8")
     assert out_of_date({DOCS / "accuracy.md": as_it_is, ROOT / "README.md": "", DOCS / "missing.md": ""}) == ["README.md", "docs/missing.md"]
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
+def test_the_accuracy_line_is_that_of_the_table(name: str) -> None:
+    """The README names the errors of all measured figures, not of a selection: count, median and 90th percentile of the shipped table."""
+    whole = summary_of("all", "", shipped().ours)
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert whole.median is not None
+    assert whole.p90 is not None
+    assert [words for words in (f"{whole.asked:,}", f"{100 * whole.median:.1f} %", f"{100 * whole.p90:.1f} %") if words not in text] == []
+
+
+def test_the_readme_is_short() -> None:
+    """What a reader needs first fits into 120 lines; all else is a click away."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
