@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -13,6 +13,8 @@ from everybyte.formats.finish import Imported, Row
 from everybyte.job.shorthand import HEAD_KEY, shorten
 from everybyte.report.as_json import head
 
+LONGEST_BRACES = 80
+"""A mapping that is longer has a line for each of its keys."""
 COMMENT_COLUMN = 44
 """Where the origins stand beside a job."""
 
@@ -46,21 +48,38 @@ def notes_text(jobs: Sequence[Imported]) -> str:
 
 def job_text(imported: Imported) -> str:
     """The job as YAML; each line that holds a setting ends with its origin."""
-    import yaml
-
     if not imported.job:
         return "{}  # no setting of a job in it"
-    text = yaml.safe_dump(shorten(imported.job), sort_keys=False, allow_unicode=True, default_flow_style=None, width=10**6)
     origins = {row.key: row.origin for row in imported.settings}
     lines: list[str] = []
     path: list[str] = []
-    for line in text.rstrip("\n").split("\n"):
+    for line in _yaml_lines(shorten(imported.job)):
         depth = (len(line) - len(line.lstrip())) // 2
         key, _, value = line.strip().partition(":")
         path = [*path[:depth], key]
         origin = _origin(path, origins) if value else ""
         lines.append(f"{line:<{COMMENT_COLUMN}}  # {origin}" if origin else line)
     return "\n".join(lines)
+
+
+def _yaml_lines(job: dict[str, Any]) -> Iterator[str]:
+    """A job as YAML with a line for each setting of `train` and `serve`; what lies deeper stands in braces as long as it is short."""
+    for key, value in job.items():
+        yield from _entry(key, value, "", opened=key in ("train", "serve"))
+
+
+def _entry(key: str, value: Any, indent: str, *, opened: bool = False) -> Iterator[str]:
+    """The lines of one key."""
+    import yaml
+
+    is_branch = isinstance(value, dict | list | tuple)
+    text: str = yaml.safe_dump(value if is_branch else {key: value}, sort_keys=False, allow_unicode=True, default_flow_style=is_branch, width=10**6)
+    if isinstance(value, dict) and value and (opened or len(text) > LONGEST_BRACES):
+        yield f"{indent}{key}:"
+        for name, inner in value.items():
+            yield from _entry(name, inner, indent + "  ")
+    else:
+        yield f"{indent}{key}: {text.rstrip()}" if is_branch else f"{indent}{text.rstrip()}"
 
 
 def _origin(path: Sequence[str], origins: dict[str, str]) -> str:
