@@ -24,6 +24,9 @@ def read_model(run: Run) -> None:
         _elsewhere(run)
         return
     activation, norm, position = _activation(run), _norm(run), _position(run)
+    length = run.whole("seq_length", "encoder_seq_length")
+    if position == "learned" and "max_position_embeddings" not in run.bag and length:
+        run.draft.infer(f"{SHAPE}.max_positions", length, "the length of the sequences; --max-position-embeddings is not given")
     _heads(run)
     _ffn(run, gated=activation == "swiglu")
     _tied(run)
