@@ -12,7 +12,8 @@ from everybyte.engines.registry import account
 from everybyte.job import read_job
 from everybyte.models.source import network_of
 from everybyte.rules.accounting.account import Device
-from everybyte.rules.sharding.fsdp import Fsdp1, Fsdp2
+from everybyte.rules.sharding.fsdp1 import Fsdp1
+from everybyte.rules.sharding.fsdp2 import Fsdp2
 from everybyte.rules.step.layout import Layout
 
 LLAMA = {"family": "llama", "layers": 4, "hidden": 512, "ffn": 1024, "heads": 8, "kv_heads": 4, "head_dim": 64, "vocab": 1024, "norm": "rmsnorm"}

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from everybyte.allocator.reserved import Reserved, peak_reserved
+from everybyte.basics.allocations import STREAM_BITS
 from everybyte.basics.units import MiB
 from everybyte.engines.registry import account
 from everybyte.estimator import device_of
 from everybyte.job import read_job
 from everybyte.models.source import network_of
-from everybyte.rules.sharding.fsdp2_program import GATHER, REDUCE, STREAM_BITS
+from everybyte.rules.sharding.fsdp2 import GATHER, REDUCE
 
 LAYERS, GPUS = 4, 8
 SHAPE = {"family": "llama", "layers": LAYERS, "hidden": 1024, "ffn": 4096, "heads": 16, "kv_heads": 4, "head_dim": 64, "vocab": 32000, "norm": "rmsnorm"}

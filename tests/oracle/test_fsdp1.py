@@ -19,7 +19,7 @@ from everybyte.basics.dtypes import BF16, FP32
 from everybyte.layers.recording.replay import Recompute
 from everybyte.layers.recording.setup import Adapter, Kernels, Setup
 from everybyte.layers.recording.size import Batch
-from everybyte.rules.sharding.fsdp import Fsdp1
+from everybyte.rules.sharding.fsdp1 import Fsdp1
 from everybyte.rules.step.recipe import Recipe, RecomputePlan
 from everybyte.rules.step.timeline import StepTimeline
 

@@ -21,7 +21,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from everybyte.basics.dtypes import BF16, FP32
 from everybyte.layers.recording.setup import Adapter, Kernels, Setup
 from everybyte.layers.recording.size import Batch
-from everybyte.rules.sharding.fsdp import Fsdp2
+from everybyte.rules.sharding.fsdp2 import Fsdp2
 from everybyte.rules.sharding.fsdp_units import Units
 from everybyte.rules.step.recipe import Recipe, RecomputePlan
 from everybyte.rules.step.timeline import StepTimeline

@@ -20,7 +20,8 @@ from everybyte.rules.from_job.parallel_plan import ParallelPlan
 from everybyte.rules.from_job.recipe import refuse_offload
 from everybyte.rules.parallel.mesh import Mesh, mesh_of
 from everybyte.rules.sharding.ddp import Replicated
-from everybyte.rules.sharding.fsdp import Fsdp1, Fsdp2
+from everybyte.rules.sharding.fsdp1 import Fsdp1
+from everybyte.rules.sharding.fsdp2 import Fsdp2
 from everybyte.rules.step.persistent_state import Trained
 from everybyte.rules.step.recipe import Recipe
 

@@ -24,10 +24,10 @@ from everybyte.layers.recording.tape import Parameter
 from everybyte.ledger.build import Line, plain
 from everybyte.ledger.entry import Category
 from everybyte.models.count import parts
-from everybyte.rules.step.layout import ShardEvent
 from everybyte.rules.step.persistent_state import Group, groups
+from everybyte.rules.step.program import ShardEvent
 from everybyte.rules.step.recipe import Recipe
-from everybyte.rules.step.timeline import StepTimeline
+from everybyte.rules.step.row import StepRow
 
 Strategy = Literal["no_shard", "optim", "optim_grads", "optim_grads_params"]
 Kind = Literal["weight", "main", "gradient"]
@@ -110,30 +110,31 @@ class FsdpLayout(MegatronLayout, frozen=True):
         """All but what a pipeline is sending."""
         return replace(self, received=0, in_transit=0, deferred=0)
 
-    def unsharded_and_comm(self, timeline: StepTimeline, index: int, moment: ShardEvent) -> tuple[Line, ...]:
-        """What a pipeline has beside, and in forward the layer that runs with those gathered ahead of it."""
-        whole = 0
-        ends = () if self.keeps_ends or "weight" not in STRATEGIES[self.strategy] else _whole_ends(self.at_rest_fsdp, timeline.network, timeline.recipe.setup)
-        if moment == "forward" and "weight" in STRATEGIES[self.strategy]:
-            whole = self._ahead(timeline, [(place, 1 if place == index else timeline.row[place].copies) for place in range(index, len(timeline.row))])
-        return (*super().unsharded_and_comm(timeline, index, moment), *ends, *_gathered(whole))
-
-    def retained_in_backward(self, timeline: StepTimeline, done: tuple[int, ...]) -> tuple[Line, ...]:
-        """In backward: layers gathered ahead of it, and whole gradients that wait to be reduced. Nothing of both before the head is done."""
-        if not done[-1] and timeline.row[-1].part == "head":
-            return ()
-        waiting = [(place, segment.copies - done[place]) for place, segment in enumerate(timeline.row)]
-        whole = self._ahead(timeline, waiting[::-1]) if "weight" in STRATEGIES[self.strategy] else 0
-        size = self._queued(timeline, done) if "gradient" in STRATEGIES[self.strategy] else 0
+    def beside(self, step: StepRow, index: int, moment: ShardEvent, copy: int) -> tuple[Line, ...]:
+        """What a pipeline has beside. In forward the layer that runs with those gathered ahead of it; in backward those ahead of it, and whole gradients
+        that wait to be reduced, nothing of both before the head is done."""
+        keeps = self.keeps_ends or "weight" not in STRATEGIES[self.strategy]
+        ends = () if keeps else _whole_ends(self.at_rest_fsdp, step.network, step.recipe.setup)
+        found = (*super().beside(step, index, moment, copy), *ends)
+        copies = step.row[index].copies
+        if moment == "forward":
+            order = [(place, copies - copy if place == index else step.row[place].copies) for place in range(index, len(step.row))]
+            return (*found, *_gathered(self._ahead(step, order) if "weight" in STRATEGIES[self.strategy] else 0))
+        if step.row[index].part == "head":
+            return found
+        done = (*[0] * index, copies - 1 - copy, *[segment.copies for segment in step.row[index + 1 :]])
+        waiting = [(place, segment.copies - done[place]) for place, segment in enumerate(step.row)]
+        whole = self._ahead(step, waiting[::-1]) if "weight" in STRATEGIES[self.strategy] else 0
+        size = self._queued(step, done) if "gradient" in STRATEGIES[self.strategy] else 0
         queued = (Line("gradients/waiting to be reduced", "gradient", size, plain("whole", whole=size), AHEAD, "formula"),) if size else ()
-        return (*_gathered(whole), *queued)
+        return (*found, *_gathered(whole), *queued)
 
-    def _ahead(self, timeline: StepTimeline, order: list[tuple[int, int]]) -> int:
+    def _ahead(self, step: StepRow, order: list[tuple[int, int]]) -> int:
         """Bytes of the whole layers from the one that runs on, as far as they are gathered ahead: (segment, copies) in the order in which they run."""
         found = taken = 0
-        units = _units(self.at_rest_fsdp, timeline.network, timeline.recipe.setup)
+        units = _units(self.at_rest_fsdp, step.network, step.recipe.setup)
         for place, copies in order:
-            numel, size, _ = units[timeline.row[place].part]
+            numel, size, _ = units[step.row[place].part]
             if not numel or not copies:
                 continue
             room = ceil_div(max(LEAST_UNIT // 2 - max(found - numel, 0), 0), numel) + (not taken)
@@ -143,11 +144,11 @@ class FsdpLayout(MegatronLayout, frozen=True):
                 break
         return taken
 
-    def _queued(self, timeline: StepTimeline, done: tuple[int, ...]) -> int:
+    def _queued(self, step: StepRow, done: tuple[int, ...]) -> int:
         """Bytes of the whole gradients of layers that have gone back, the newest, as many as may wait; those of the ends wait to the last."""
-        found, size = 0, _ends(self.at_rest_fsdp, timeline.network, timeline.recipe.setup)
-        units = _units(self.at_rest_fsdp, timeline.network, timeline.recipe.setup)
-        for segment, copies in zip(timeline.row, done, strict=True):
+        found, size = 0, _ends(self.at_rest_fsdp, step.network, step.recipe.setup)
+        units = _units(self.at_rest_fsdp, step.network, step.recipe.setup)
+        for segment, copies in zip(step.row, done, strict=True):
             numel, _, gradient = units[segment.part]
             if numel and copies:
                 count = min(copies, max(LEAST_UNIT - found, 0) // numel + 1)

@@ -32,10 +32,11 @@ from everybyte.ledger.build import Line, plain
 from everybyte.ledger.entry import Category
 from everybyte.models.count import tensors
 from everybyte.rules.accounting.canonical import once
-from everybyte.rules.step.layout import WHOLE, Layout, ShardEvent
+from everybyte.rules.step.layout import WHOLE, Layout
 from everybyte.rules.step.persistent_state import groups, weight_bytes, weight_lines
+from everybyte.rules.step.program import ShardEvent, Switched
 from everybyte.rules.step.recipe import Recipe
-from everybyte.rules.step.timeline import StepTimeline
+from everybyte.rules.step.row import StepRow
 
 BUFFERS = "Megatron-LM core/distributed/param_and_grad_buffer.py, core/optimizer/param_layout.py"
 OPTIMIZER = "Megatron-LM core/optimizer/optimizer.py, distrib_optimizer.py"
@@ -189,7 +190,11 @@ class MegatronLayout(Layout, frozen=True):
         text = plain("e·P_pad", e=kind.block_bytes, P_pad=numel)
         return (Line(f"{name}/padding", cast("Category", category), kind.nbytes(numel), text, BUFFERS),)
 
-    def unsharded_and_comm(self, timeline: StepTimeline, index: int, moment: ShardEvent) -> tuple[Line, ...]:
+    def moves(self, step: StepRow) -> Switched:
+        """What is beside the layers of a micro-batch."""
+        return Switched(step, partial(self.beside, step))
+
+    def beside(self, step: StepRow, index: int, moment: ShardEvent, copy: int) -> tuple[Line, ...]:
         """What the pipeline sends and receives meanwhile, and what the head puts off."""
         return (*self._in_transit(), *self._deferred(), *(self._fetched() if self.prefetches or moment == "backward" else ()))
 

@@ -20,6 +20,7 @@ class MegatronProgram(Program):
 
     def __init__(self, training: Training, pool_bytes: int, rests: tuple[Line, ...]) -> None:
         super().__init__(training)
+        self.step_of = training
         self.pool_bytes = pool_bytes
         self.rests = rests
         """What the optimizer's step leaves until the next one begins."""
@@ -32,7 +33,7 @@ class MegatronProgram(Program):
         self.waiting_handles = -1
         network, recipe, layout = self.training.network, self.training.recipe, self.training.layout
         moments = [line for line in layout.states(network, recipe) if line.id.startswith("optimizer")]
-        yield from self._lines([line for line in (*self.training.static(), *self.training.accumulated()) if line not in moments])
+        yield from self._lines([line for line in (*self.step_of.static(), *self.step_of.accumulated()) if line not in moments])
         if self.pool_bytes:
             key, size = self._make(self.pool_bytes)
             pool = (POOL << STREAM_BITS) + key
@@ -48,11 +49,11 @@ class MegatronProgram(Program):
     def _lines(self, lines: list[Line]) -> Iterator[Event]:
         yield from (self._make(line.bytes) for line in lines if line.bytes)
 
-    def forward_backward(self) -> Iterator[Event]:
+    def forward_backward(self, *, syncs: bool = True) -> Iterator[Event]:
         """A micro-batch beside those in flight, when what rested from the step before is gone."""
         yield from ((key, 0) for key in self.resting)
         yield from self.in_flight
-        yield from super().forward_backward()
+        yield from super().forward_backward(syncs=syncs)
         yield from ((key, 0) for key, _ in self.in_flight)
 
     def states(self) -> Iterator[Event]:

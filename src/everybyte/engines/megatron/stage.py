@@ -29,8 +29,8 @@ from everybyte.rules.accounting.canonical import numbered, once, unnamed
 from everybyte.rules.parallel.pipeline import Flight, flights, in_flight
 from everybyte.rules.parallel.stages import Stage
 from everybyte.rules.step.layout import Layout
-from everybyte.rules.step.peak_candidates import measured, point_of
 from everybyte.rules.step.recipe import Recipe
+from everybyte.rules.step.row import measured, point_of
 from everybyte.rules.step.segments import segments
 from everybyte.rules.step.timeline import Peak, StepTimeline, Waiting
 from everybyte.rules.step.training import Training, timeline_of
@@ -249,5 +249,5 @@ def _kept(network: Network, recipe: Recipe, layout: Layout) -> dict[str, int]:
     the copies of a run are alike."""
     single, pieces = once(network)
     row = segments(single, recipe.setup, recipe.recompute, recipe.stream, layout.lives(recipe))
-    kept = (measured(segment.tally, recipe.batch, by_unit=False, reentrant=False).kept for segment in row)
+    kept = (measured(segment.tally, recipe.batch).kept for segment in row)
     return {piece.label: piece.copies * size for piece, size in zip(pieces, kept, strict=True)}

@@ -22,7 +22,7 @@ from everybyte.rules.from_job.parallel_plan import ParallelPlan, rank_of
 from everybyte.rules.from_job.recipe import Defaults, recipe_of
 from everybyte.rules.optimizers.plan import OptimizerPlan
 from everybyte.rules.parallel.mesh import mesh_of
-from everybyte.rules.sharding.fsdp import Fsdp2
+from everybyte.rules.sharding.fsdp2 import Fsdp2
 from everybyte.rules.sharding.fsdp_units import Units
 from everybyte.rules.step.recipe import Recipe
 from everybyte.rules.step.training import training

@@ -16,7 +16,7 @@ from everybyte.ledger.build import Line, plain
 from everybyte.rules.parallel.pipeline import Flight, in_flight
 from everybyte.rules.parallel.schedules import Plan
 from everybyte.rules.parallel.stages import Stage, weighted
-from everybyte.rules.sharding.fsdp import Fsdp2
+from everybyte.rules.sharding.fsdp2 import Fsdp2
 from everybyte.rules.step.recipe import Recipe
 from everybyte.rules.step.timeline import Waiting
 

@@ -12,7 +12,7 @@ from everybyte.job.extra import section
 from everybyte.layers.network import Network
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.from_job.parallel_plan import ParallelPlan
-from everybyte.rules.sharding.fsdp import Fsdp2
+from everybyte.rules.sharding.fsdp2 import Fsdp2
 from everybyte.rules.sharding.fsdp_units import Units
 
 PIECES = {"tok_embeddings": "embed", "output": "head"}

@@ -14,7 +14,7 @@ from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.from_job.parallel_plan import ParallelPlan, rank_of
 from everybyte.rules.from_job.recipe import Defaults, recipe_of
 from everybyte.rules.parallel.mesh import mesh_of
-from everybyte.rules.sharding.fsdp import Fsdp2
+from everybyte.rules.sharding.fsdp2 import Fsdp2
 from everybyte.rules.sharding.fsdp_units import Units
 from everybyte.rules.step.training import training
 

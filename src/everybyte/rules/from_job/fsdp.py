@@ -23,7 +23,8 @@ from everybyte.rules.accounting.conventions import Conventions
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.from_job.parallel_plan import ParallelPlan
 from everybyte.rules.parallel.mesh import Mesh
-from everybyte.rules.sharding.fsdp import Fsdp1, Fsdp2
+from everybyte.rules.sharding.fsdp1 import Fsdp1
+from everybyte.rules.sharding.fsdp2 import Fsdp2
 from everybyte.rules.sharding.fsdp_units import Units
 from everybyte.rules.sharding.fully_sharded import Sharded
 from everybyte.rules.sharding.offload import tensors_on_host

@@ -100,7 +100,7 @@ class Generation(Record, frozen=True):
         for phase in self.steps():
             timeline, peak = self.peak(phase)
             held = [line.bytes for line in self.remembered(phase)] if phase == "prefill" else []
-            for size in [*held, *(s.size.at(timeline.points[timeline.row[peak.segment].tower]) for s in peak.instant.held)]:
+            for size in [*held, *(s.size.at(timeline.points[timeline.row[peak.segment].tower]) for s in timeline.instant(peak).held)]:
                 if size:  # nothing, where an axis of this batch is 0: zero bytes would mean a free
                     key += 1
                     yield key, size

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from everybyte.layers.network import Network
 from everybyte.ledger.build import Line, plain
 from everybyte.rules.step.layout import Layout
 from everybyte.rules.step.persistent_state import gradient_lines
-
-if TYPE_CHECKING:
-    from everybyte.rules.step.recipe import GradientsLive, Recipe
-    from everybyte.rules.step.timeline import StepTimeline
+from everybyte.rules.step.recipe import GradientsLive, Recipe
 
 REDUCER = "pytorch torch/csrc/distributed/c10d/reducer.cpp initialize_buckets: flat buffers as large as all gradients together, there all the time"
 
@@ -34,7 +29,3 @@ class Replicated(Layout, frozen=True):
     def lives(self, recipe: Recipe) -> GradientsLive:
         """A gradient is copied into its view as soon as it is made."""
         return "always" if self.views else super().lives(recipe)
-
-    def gradient_left(self, timeline: StepTimeline, index: int) -> int:
-        """Backward of a layer leaves no gradients beside the buckets where these hold them."""
-        return 0 if self.views else super().gradient_left(timeline, index)

@@ -2,49 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 from msgspec.structs import replace
 
 from everybyte.basics.dtypes import INT8, DType
-from everybyte.basics.units import ceil_div
 from everybyte.layers.network import Network
 from everybyte.layers.recording.setup import Setup
 from everybyte.layers.recording.size import Dim
 from everybyte.layers.recording.tape import Parameter
-from everybyte.ledger.build import Line, plain
-from everybyte.rules.sharding.fsdp_units import ROOT, UnitRow, Units, UnitSize, unit_sizes
-from everybyte.rules.step.layout import WHOLE, Layout, ShardEvent
+from everybyte.ledger.build import Known, Line, plain
+from everybyte.rules.sharding.fsdp_units import NOTHING, ROOT, Units, UnitSize, unit_sizes
+from everybyte.rules.step.layout import WHOLE, Layout
 from everybyte.rules.step.persistent_state import groups
-
-if TYPE_CHECKING:
-    from everybyte.rules.step.recipe import GradientsLive, Recipe
-    from everybyte.rules.step.timeline import StepTimeline
-
-
-class Around(NamedTuple):
-    """Bytes beside a layer: gathered units, gradients that are being shared."""
-
-    root: int = 0
-    unit: int = 0
-    """The unit that runs."""
-    output: int = 0
-    """The buffer in which it was gathered."""
-    earlier: int = 0
-    """That of the unit before."""
-    next: int = 0
-    """The unit that is fetched ahead."""
-    cast: int = 0
-    """This rank's part of it, in the type in which it is gathered."""
-    reduce: int = 0
-    """Gradients of a unit."""
-
-
-ROWS = {
-    "root": "unsharded/root", "output": "gathered/all-gather output", "earlier": "gathered/earlier all-gather output", "next": "gathered/next unit",
-    "cast": "gathered/cast shard",
-}  # fmt: skip
-"""What rows are called; that of the unit is called after its layer, that of gradients after what becomes of them."""
+from everybyte.rules.step.program import Moves, Op, ShardEvent
+from everybyte.rules.step.recipe import GradientsLive, Recipe
+from everybyte.rules.step.row import StepRow
 
 
 class Sharded(Layout, frozen=True):
@@ -66,10 +40,6 @@ class Sharded(Layout, frozen=True):
     """Gradients of several micro-batches are accumulated whole, under no_sync, and shared in the last one's backward."""
 
     by_unit: ClassVar[bool] = True
-    source: ClassVar[str] = ""
-    """Where the form is written."""
-    reduced: ClassVar[str] = ""
-    """What gradients are joined in."""
 
     @property
     def unshared(self) -> bool:
@@ -94,67 +64,6 @@ class Sharded(Layout, frozen=True):
         """The units, whole."""
         return unit_sizes(network, setup, self.units, self.packed_tensors, self.ignores_adapters)
 
-    def of_row(self, timeline: StepTimeline) -> UnitRow:
-        """The units of a timeline."""
-        found = timeline.frame.units
-        if found is None:
-            parts = [(segment.part, segment.copies) for segment in timeline.row]
-            found = timeline.frame.units = UnitRow.of(parts, self.units, self.sizes(timeline.network, timeline.recipe.setup))
-        return found
-
-    def unit(self, timeline: StepTimeline, index: int) -> UnitSize:
-        """The unit that runs as segment `index`; nothing where it is the root, which is counted apart."""
-        return self.of_row(timeline).units[index]
-
-    def cast(self, timeline: StepTimeline, unit: UnitSize) -> int:
-        """Bytes of this rank's part of what is stored in another type than it is gathered in, or on the host."""
-        kind = timeline.recipe.setup.weights
-        if self.on_host:
-            return unit.gathered // self.degree
-        trained = kind.nbytes(unit.trained)
-        parts = ((self.stored, trained), (self.stored_frozen, unit.gathered - trained))
-        return sum(size for stored, size in parts if stored not in (None, kind)) // self.degree
-
-    def root(self, timeline: StepTimeline) -> UnitSize:
-        """The root unit."""
-        return self.of_row(timeline).root
-
-    def around(self, timeline: StepTimeline, index: int) -> dict[ShardEvent, Around]:
-        """What is beside a layer at each of its moments."""
-        raise NotImplementedError
-
-    def unsharded_and_comm(self, timeline: StepTimeline, index: int, moment: ShardEvent) -> tuple[Line, ...]:
-        """Gathered units and what is being shared around a layer."""
-        each = timeline.recipe.setup.weights.block_bytes
-        names = {"unit": f"gathered/{timeline.row[index].label}", "reduce": f"reduce/{self.reduced}", **ROWS}
-        found = self.around(timeline, index)[moment]._asdict()
-        return tuple(self._line(names[name], size, each) for name, size in found.items() if size)
-
-    def sums_unsharded_and_comm(self, timeline: StepTimeline, index: int) -> dict[ShardEvent, int]:
-        """Their sums."""
-        return {moment: sum(found) for moment, found in self.around(timeline, index).items()}
-
-    def _line(self, name: str, size: int, each: int) -> Line:
-        """A row; `each`: bytes of a number of the layers."""
-        text = plain("e·P", e=each, P=size // each) if size % each == 0 else plain("U", U=size)
-        if name.startswith("reduce/"):
-            return Line(name, "comm_buffer", size, text, f"{self.source}: gradients of a unit on their way to the other ranks", "formula")
-        return Line(name, "parameter", size, text, f"{self.source}: a unit's weights, whole, in the type of the layers", "formula")
-
-    def gradient_left(self, timeline: StepTimeline, index: int) -> int:
-        """The root's gradients stay whole until backward ends, those of other units under no_sync; else this rank's share stays, unless an earlier
-        micro-batch made its place."""
-        segment = timeline.row[index]
-        whole = timeline.measures[index].gradients
-        if self.units.of(segment.part) == ROOT:
-            return whole if segment.keeps_gradients else 0
-        if timeline.recipe.gradients_live == "always" or self.on_host:
-            return 0
-        unit = self.unit(timeline, index)
-        if self.unsharded or not unit.trained or (self.ignores_adapters and timeline.recipe.setup.adapter is not None):
-            return whole
-        return self.shard(timeline.recipe).nbytes(ceil_div(unit.trained, self.degree))
-
     def lives(self, recipe: Recipe) -> GradientsLive:
         """Gradients of a unit live together until its backward is done."""
         return "backward"
@@ -176,3 +85,117 @@ class Sharded(Layout, frozen=True):
 def row_of_bytes(parameter: Parameter, size: int) -> Parameter:
     """A tensor of bytes that stands for a packed one."""
     return replace(parameter, dtype=INT8, packed=False, dims=(Dim("q", size),))
+
+
+WHOLE_ROOT = "unit/root"
+
+
+class UnitMoves(Moves):
+    """What both forms make and free: units by segment, with the root unit around all, and the gradients that they share."""
+
+    source = ""
+    """Where the form is written."""
+    reduced = ""
+    """What gradients are joined in."""
+
+    def __init__(self, step: StepRow, layout: Sharded) -> None:
+        super().__init__(step)
+        self.sharded = layout
+        sizes = layout.sizes(step.network, step.recipe.setup)
+        names = [layout.units.of(segment.part) for segment in step.row]
+        self.in_root = [name == ROOT for name in names]
+        self.root = sizes.get(ROOT, NOTHING)
+        self.units: list[UnitSize] = [NOTHING if name == ROOT else sizes.get(name, NOTHING) for name in names]
+        """Of each segment; nothing where it is in the root."""
+
+    def earlier(self, index: int, copy: int) -> int:
+        """Segment of the unit that comes before a copy of a segment; -1: none."""
+        if copy and self.units[index].gathered:
+            return index
+        return next((i for i in range(index - 1, -1, -1) if self.units[i].gathered), -1)
+
+    def later(self, index: int, copy: int) -> int:
+        """Segment of the unit that comes behind it; -1: none."""
+        if copy + 1 < self.step.row[index].copies and self.units[index].gathered:
+            return index
+        return next((i for i in range(index + 1, len(self.units)) if self.units[i].gathered), -1)
+
+    def cast(self, unit: UnitSize) -> int:
+        """Bytes of this rank's part of what is stored in another type than it is gathered in, or on the host."""
+        layout, kind = self.sharded, self.step.recipe.setup.weights
+        if layout.on_host:
+            return unit.gathered // layout.degree
+        trained = kind.nbytes(unit.trained)
+        parts = ((layout.stored, trained), (layout.stored_frozen, unit.gathered - trained))
+        return sum(size for stored, size in parts if stored not in (None, kind)) // layout.degree
+
+    def keep_share(self, index: int, kind: DType, numel: int, stream: int, *, whole: bool) -> list[Op]:
+        """This rank's share of the gradients of a unit, in the type of the sum, then in that of the shard; it stays, unless it is added to that of an
+        earlier micro-batch (`whole`: which left whole gradients), or goes to host memory."""
+        layout, recipe = self.sharded, self.step.recipe
+        stored = layout.shard(recipe)
+        shared = self.make("share", kind.nbytes(numel), stream)
+        if layout.on_host or (recipe.gradients_live == "always" and not whole):
+            return [*shared, *self.free("share")]
+        if stored == kind:
+            self.slots["share"].pop()
+            return self.make(gradients_of(index), kind.nbytes(numel), stream)
+        return [*shared, *self.make(gradients_of(index), stored.nbytes(numel), stream), *self.free("share")]
+
+    def rows(self, index: int, moment: ShardEvent, copy: int, living: Mapping[str, tuple[int, int]]) -> Iterable[Line]:
+        """Units by what they are there for, buffers, gradients."""
+        for slot, (count, size) in living.items():
+            kind, _, place = slot.partition("/")
+            if kind == "unit" and place == str(index) and not (moment == "gather" and size == 0):
+                one = size // count
+                yield self._weights(f"gathered/{self.step.row[index].label}", one)
+                if count > 1:
+                    yield self._others(index, count - 1, one)
+            elif kind == "unit" and slot != WHOLE_ROOT:
+                yield self._others(int(place), count, size // count)
+            elif kind == "gradients":
+                text = plain("copies·g", copies=count, g=size // count)
+                label = "root" if place == "root" else self.step.row[int(place)].label
+                yield Line(f"gradients/{label}", "gradient", size, text, "gradients of the layers whose backward has run")
+            elif kind in ("reduce", "share"):
+                source = f"{self.source}: gradients of a unit on their way to the other ranks"
+                yield Line(f"reduce/{self.reduced if kind == 'reduce' else 'share'}", "comm_buffer", size, self._text(size), source, "formula")
+            elif kind != "accumulated":
+                yield self._weights(self.name(slot, index), size)
+
+    def name(self, slot: str, index: int) -> str:
+        """What the row of a slot is called."""
+        return {WHOLE_ROOT: "unsharded/root", "cast": "gathered/cast shard"}[slot]
+
+    def stays(self, index: int) -> bool:
+        """Whether the unit of a segment stays whole from forward to backward."""
+        raise NotImplementedError
+
+    def _others(self, index: int, count: int, one: int) -> Line:
+        """Units that stay whole, or one that is fetched ahead."""
+        if not self.stays(index):
+            return self._weights("gathered/next unit", count * one)
+        source = "weights that stay gathered until the layer's backward"
+        return Line(f"unsharded/{self.step.row[index].label}", "parameter", count * one, plain("copies·U", copies=count, U=one), source, "formula")
+
+    def _weights(self, name: str, size: int) -> Line:
+        return Line(name, "parameter", size, self._text(size), f"{self.source}: a unit's weights, whole, in the type of the layers", "formula")
+
+    def _text(self, size: int) -> Known:
+        each = self.step.recipe.setup.weights.block_bytes
+        return plain("e·P", e=each, P=size // each) if size % each == 0 else plain("U", U=size)
+
+
+def unit_of(index: int) -> str:
+    """The slot of the unit of a segment."""
+    return f"unit/{index}"
+
+
+def gradients_of(index: int) -> str:
+    """The slot of its gradients; -1: of the root's."""
+    return f"gradients/{'root' if index < 0 else index}"
+
+
+def accumulated_of(index: int) -> str:
+    """The slot of its whole gradients that earlier micro-batches left."""
+    return f"accumulated/{'root' if index < 0 else index}"

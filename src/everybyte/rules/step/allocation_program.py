@@ -1,62 +1,84 @@
-"""A training step as a row of allocations and frees in program order, for an allocator to replay."""
+"""A training step as a row of allocations and frees in program order, for an allocator to replay: loading, micro-batches, the optimizer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-from msgspec.structs import replace
+from typing import Protocol
 
 from everybyte.basics.allocations import EMPTY_CACHE, Event
 from everybyte.basics.units import MiB, round_up
+from everybyte.layers.network import Network
 from everybyte.layers.recording.tape import Parameter
 from everybyte.ledger.build import Line
-from everybyte.rules.accounting.overhead import cublas_workspace
-from everybyte.rules.step.layout import ShardEvent
-from everybyte.rules.step.parts import Part as _Part
-from everybyte.rules.step.parts import parts_of as _parts
-from everybyte.rules.step.persistent_state import shape, tensor_bytes
-
-if TYPE_CHECKING:
-    from everybyte.rules.step.training import Training
+from everybyte.rules.step.auxiliary_model import AuxiliaryModel
+from everybyte.rules.step.layout import Layout
+from everybyte.rules.step.persistent_state import shape
+from everybyte.rules.step.player import Player
+from everybyte.rules.step.program import Make
+from everybyte.rules.step.recipe import Recipe
+from everybyte.rules.step.timeline import StepTimeline, written
 
 BLOCK = 512
-"""Blocks of the caching allocator are multiples of this: what lives from step to step is counted so (rules.static)."""
-PASSING = "gathered/"
-"""Ids of what is made anew for every layer, though it has the same size in the next."""
+"""Blocks of the caching allocator are multiples of this: what lives from step to step is counted so (rules.step.persistent_state)."""
 
 
-class Program:
-    """Writes the events of loading, of steps and of the optimizer, with one key for each living storage."""
+class Trains(Protocol):
+    """What is asked of a training step (`rules.step.training`)."""
 
-    def __init__(self, training: Training) -> None:
+    @property
+    def network(self) -> Network:
+        """What is trained."""
+        ...
+
+    @property
+    def recipe(self) -> Recipe:
+        """How."""
+        ...
+
+    @property
+    def layout(self) -> Layout:
+        """How it lies over the ranks."""
+        ...
+
+    @property
+    def compute_capability(self) -> str:
+        """Of the device."""
+        ...
+
+    @property
+    def extra(self) -> tuple[Line, ...]:
+        """Rows of the engine that live all the time."""
+        ...
+
+    @property
+    def companions(self) -> tuple[AuxiliaryModel, ...]:
+        """What runs forward beside it."""
+        ...
+
+    @property
+    def timeline(self) -> StepTimeline:
+        """The program of its step."""
+        ...
+
+    def inputs(self) -> list[Line]:
+        """The last batch."""
+        ...
+
+    def step_temporaries(self) -> list[Line]:
+        """What the optimizer makes for a moment."""
+        ...
+
+
+class Program(Player):
+    """Writes the events of loading, of steps and of the optimizer."""
+
+    def __init__(self, training: Trains) -> None:
+        super().__init__(training.timeline, training.compute_capability)
         self.training = training
-        self.timeline = training.timeline
-        self.tensors = training.layout.tensors(training.network, training.recipe.setup)
-        self.next_key = 0
-        self.gradients: list[int] = []
-        self.unaccumulated: list[int] = []
-        self.passed: dict[str, int] = {}
-        """Gradients of what another part of the network made: those of later layers are added to the first."""
-        self.outlived: list[int] = []
-        """What the graph of the last micro-batch still holds."""
-        self.beside: dict[str, tuple[int, int]] = {}
-        """What the layout has beside the layer that runs: id -> (key, bytes)."""
-        self.syncs = True
-        """Whether the ranks share gradients in this micro-batch's backward; not under no_sync."""
-        self.waiting_handles = training.recipe.handles
-        """cuBLAS handles without a workspace yet: forward's thread asks at its first product, autograd's at its own."""
-        self.parts = _parts(self.timeline.row, self.timeline.points)
-
-    def _make(self, nbytes: int) -> Event:
-        self.next_key += 1
-        return self.next_key, nbytes
 
     def load(self) -> Iterator[Event]:
-        """The weights, one tensor after the other, workspaces and whatever lives from the start."""
-        setup = self.training.recipe.setup
-        for parameter in self.tensors:
-            yield self._make(tensor_bytes(parameter, setup))
+        """The weights, and whatever lives from the start."""
+        yield from self._written(self.training.layout.loading(self.training.network, self.training.recipe))
         for line in self._from_the_start():
             yield self._make(line.bytes)
         for segment, micro_batches in zip(self.timeline.row, self.timeline.waiting, strict=True):
@@ -70,17 +92,6 @@ class Program:
         lines = (*training.layout.buffers(training.network, training.recipe), *training.inputs(), *training.extra)
         return [line for line in lines if line.bytes]
 
-    def _workspace(self, handles_left: int) -> Iterator[Event]:
-        """The workspace of a cuBLAS handle that multiplies for the first time. It stays, in the middle of whatever is cached then."""
-        if self.waiting_handles > handles_left:
-            self.waiting_handles = handles_left
-            yield self._make(cublas_workspace(self.training.compute_capability))
-
-    def workspaces(self) -> Iterator[Event]:
-        """Those of all cuBLAS handles."""
-        for left in range(self.waiting_handles - 1, -1, -1):
-            yield from self._workspace(left)
-
     def states(self) -> Iterator[Event]:
         """Optimizer states and master copies, tensor by tensor, made in the first step."""
         recipe = self.training.recipe
@@ -91,8 +102,11 @@ class Program:
 
     def leaves_large_tensors(self) -> bool:
         """Whether a step leaves a state, a gradient or a graph behind that belongs to the pool of large tensors (above 1 MiB)."""
-        recipe = self.training.recipe
+        recipe, layout = self.training.recipe, self.training.layout
         plan = recipe.optimizer
+        ops = layout.optimizing(self.training.network, recipe, is_first=True)
+        if ops is not None:
+            return any(isinstance(op, Make) and op.slot == "states" and op.bytes > MiB for op in ops)
         for p in set(self._trained()):
             kind = plan.master or recipe.gradient or p.dtype
             if max((*plan.state_tensors(shape(p), p.dtype, p.name), kind.nbytes(p.numel // p.count))) > MiB:
@@ -103,6 +117,16 @@ class Program:
         """The trained tensors in the order of the modules."""
         training = self.training
         return [p for p in training.layout.stepped_tensors(training.network, training.recipe.setup) if p.trainable and not p.buffer]
+
+    def optimizing(self, *, is_first: bool) -> Iterator[Event]:
+        """The optimizer's step: states, if it is the first, and temporaries."""
+        ops = self.training.layout.optimizing(self.training.network, self.training.recipe, is_first=is_first)
+        if ops is not None:
+            yield from self._written(ops)
+            return
+        if is_first:
+            yield from self.states()
+        yield from self.step_temporaries()
 
     def step_temporaries(self) -> Iterator[Event]:
         """Temporaries of the step, freed together: a multi-tensor step makes one beside each trained tensor, a loop one for the largest."""
@@ -118,35 +142,25 @@ class Program:
         yield from made
         yield from ((key, 0) for key, _ in made)
 
-    def forward_backward(self) -> Iterator[Event]:
-        """Forward and backward of one micro-batch. Gradients of weights stay; hidden states and their gradients are handed on from layer to layer."""
-        done: list[tuple[_Part, list[int]]] = []
-        yield from self._passes(within=False)
-        yield from self._forward(done)
-        yield from self._free_cached(done[:-1])
-        yield from self._drop_passing()
-        yield from self._passes(within=True)
-        yield from self._free_cached(done[-1:])
-        yield from self._backward(done)
-        yield from self._end_backward()
-        if not self.timeline.recipe.graph_outlives:
-            yield from self._free_outlived()
-
     def load_companions(self) -> Iterator[Event]:
         """Weights of the networks that run beside the trained one."""
         yield from (self._make(line.bytes) for companion in self.training.companions for line in companion.weights())
 
-    @staticmethod
-    def _free_cached(done: list[tuple[_Part, list[int]]]) -> Iterator[Event]:
-        """What lives to the end of forward alone."""
-        yield from ((keys[slot], 0) for part, keys in done for slot in part.cached)
+    # -- a micro-batch ------------------------------------------------------------------------------------------------------
+    def forward_backward(self, *, syncs: bool = True) -> Iterator[Event]:
+        """A micro-batch, and what runs before it."""
+        yield from self._passes(within=False)
+        yield from super().forward_backward(syncs=syncs)
+
+    def between(self) -> Iterator[Event]:
+        """Reference models and the like."""
+        yield from self._passes(within=True)
 
     def _passes(self, *, within: bool) -> Iterator[Event]:
         """Forward passes of the companions, of which nothing stays."""
         for companion in self.training.companions:
             if companion.within == within:
-                alone = replace(self.training, network=companion.network, recipe=companion.recipe, layout=companion.layout, companions=(), extra=())
-                writer = companion.layout.writer(alone)
+                writer = Player(companion.timeline, self.compute_capability)
                 beside = [self._make(line.bytes) for line in companion.beside]
                 yield from beside
                 writer.next_key, writer.waiting_handles = self.next_key, 0
@@ -154,176 +168,40 @@ class Program:
                 self.next_key = writer.next_key
                 yield from ((key, 0) for key, _ in beside)
 
-    def forward_alone(self) -> Iterator[Event]:
-        """A forward pass that no backward follows."""
-        done: list[tuple[_Part, list[int]]] = []
-        yield from self._forward(done)
-        yield from self._free_cached(done)
-        yield from ((key, 0) for part, keys in done for key in dict.fromkeys(keys[slot] for slot in part.kept))
-        yield from self._end_backward()
-
-    def _end_backward(self) -> Iterator[Event]:
-        """Backward is done: nothing is beside a layer any more."""
-        yield from self._switch({})
-
-    def _switch(self, lines: dict[str, int]) -> Iterator[Event]:
-        """Frees what the layout had beside the last layer and makes what it has beside the next one; what both have (a root unit) stays."""
-        for name in [name for name, (_, size) in self.beside.items() if lines.get(name) != size or name.startswith(PASSING)]:
-            yield self.beside.pop(name)[0], 0
-        for name, size in lines.items():
-            if name not in self.beside:
-                event = self._make(size)
-                self.beside[name] = event
-                yield event
-
-    def _drop_passing(self) -> Iterator[Event]:
-        """Forward is done: what came and went with each layer is gone."""
-        yield from self._switch({name: size for name, (_, size) in self.beside.items() if not name.startswith(PASSING)})
-
-    def _beside(self, index: int, moment: ShardEvent) -> Iterator[Event]:
-        yield from self._switch({line.id: line.bytes for line in self.timeline.layout.unsharded_and_comm(self.timeline, index, moment)})
-
-    def _free_passed(self) -> Iterator[Event]:
-        yield from ((key, 0) for key in self.passed.values())
-        self.passed = {}
-
-    def _free_outlived(self) -> Iterator[Event]:
-        yield from ((key, 0) for key in self.outlived)
-        self.outlived = []
-
-    def _forward(self, done: list[tuple[_Part, list[int]]]) -> Iterator[Event]:
-        """Forward, layer by layer; `done` gets each with its keys."""
-        recipe = self.timeline.recipe
-        leaving: list[tuple[_Part, list[int]]] = []
-        flowing, keeps = 0, False
-        merged: list[int] = []
-        for index, part in enumerate(self.parts):
-            if index == len(self.parts) - 1:
-                yield from self._free_outlived()
-            for _ in range(part.copies):
-                yield from self._beside(index, "forward")
-                if part.starts_anew and flowing:
-                    merged += [] if keeps else [flowing]
-                    flowing = 0
-                keys = self._keys(part, flowing)
-                yield from self._play(part.forward, keys, part.forward_product, recipe.handles - 1)
-                flowing, keeps = keys[part.end] if part.end >= 0 else 0, part.keeps_end
-                done.append((part, keys))
-                if not part.tower:
-                    # what towers made has been merged into the hidden states
-                    yield from ((key, 0) for key in merged)
-                    merged = []
-                if part.offloaded:
-                    leaving.append((part, keys))
-                if len(leaving) > (recipe.recompute.in_flight or 0):
-                    yield from self._offload(*leaving.pop(0))
-        for part, keys in leaving:
-            yield from self._offload(part, keys)
-        if flowing and not keeps:
-            yield flowing, 0
-
-    def _backward(self, done: list[tuple[_Part, list[int]]]) -> Iterator[Event]:
-        """Backward through the layers that forward left behind, the last first."""
-        gradient = 0
-        while done:
-            part, keys = done.pop()
-            if gradient and part.incoming < 0:
-                yield gradient, 0
-            elif gradient:
-                keys[part.incoming] = gradient
-            elif part.incoming >= 0:
-                # a network without a head, or a tower: the gradient of its output is made elsewhere
-                yield from self._free_passed()
-                yield keys[part.incoming], part.incoming_bytes
-            yield from self._beside(part.index, "backward")
-            self._holds(keys[part.start], keys[part.outgoing] if part.outgoing >= 0 else 0)
-            yield from ((keys[slot], size) for slot, size in part.offloaded)
-            yield from self._play(part.backward, keys, part.backward_product, 0)
-            yield from self._leave_gradients(part.index, [keys[slot] for slot in part.gradients])
-            self.outlived += [keys[slot] for slot in part.lingering]
-            for what, slot in part.passed:
-                if what in self.passed:
-                    yield keys[slot], 0
-                else:
-                    self.passed[what] = keys[slot]
-            gradient = keys[part.outgoing] if part.outgoing >= 0 else 0
-        if gradient:
-            yield gradient, 0
-        yield from self._free_passed()
-        yield from ((key, 0) for key in self.unaccumulated)
-        self.unaccumulated = []
-
-    def _leave_gradients(self, index: int, made: list[int]) -> Iterator[Event]:
-        """The gradients that a layer's backward has made stay, or what this rank holds of them takes their place."""
-        left = self.timeline.gradients[index]
-        if self.training.layout.lives(self.training.recipe) == "always":
-            # accumulated, but for the head's gradient of a tied table, which waits for the embedding's
-            self.unaccumulated += made
-            return
-        if left == self.timeline.row[index].tally.weight_gradients.at(self.timeline.point) or not self.timeline.layout.by_unit:
-            self.gradients += made
-            return
-        yield from self._beside(index, "reduce")
-        yield from ((key, 0) for key in made)
-        if left:
-            event = self._make(left)
-            self.gradients.append(event[0])
-            yield event
-
-    def _holds(self, start: int, outgoing: int) -> None:
-        """Told the input of a layer that goes back and the gradient of it: a layout may keep them."""
-
-    @staticmethod
-    def _offload(part: _Part, keys: list[int]) -> Iterator[Event]:
-        """What a layer keeps leaves the device; backward brings it back."""
-        yield from ((keys[slot], 0) for slot, _ in part.offloaded)
-
-    def _keys(self, part: _Part, flowing: int) -> list[int]:
-        """A key for each storage of one layer; its input has the key of the earlier layer's output."""
-        keys = list(range(self.next_key + 1, self.next_key + part.slots + 1))
-        self.next_key += part.slots
-        if flowing:
-            keys[part.start] = flowing
-        return keys
-
-    def _play(self, events: list[tuple[int, int]], keys: list[int], product: int, handles_left: int) -> list[Event]:
-        played = [(keys[slot], size) for slot, size in events]
-        if product >= 0 and self.waiting_handles > handles_left:
-            return [*played[:product], *self._workspace(handles_left), *played[product:]]
-        return played
-
+    # -- a step -------------------------------------------------------------------------------------------------------------
     def step(self, *, is_first: bool = False) -> Iterator[Event]:
         """Micro-batches and the optimizer; in the first step it makes its states."""
         recipe = self.training.recipe
         if recipe.gradients_live == "always":
             yield from self.make_gradients()
+        elif recipe.gradients_live == "backward":
+            yield from self.free_gradients()
         if self.training.layout.unshared:
-            self.syncs = False
-            yield from self.forward_backward()
-            self.syncs = True
+            yield from self.forward_backward(syncs=False)
         yield from self.forward_backward()
-        if is_first:
-            yield from self.states()
-        yield from self.step_temporaries()
+        yield from self.optimizing(is_first=is_first)
         if not recipe.gradients_between:
             yield from self.free_gradients()
         if recipe.empties_cache:
             yield EMPTY_CACHE
 
     def make_gradients(self) -> Iterator[Event]:
-        """Gradients of all trained tensors, where an earlier micro-batch made them; they are there once."""
-        if self.gradients:
+        """Gradients of all trained tensors, where an earlier micro-batch made them; they are there once, unless the last one shares them anew."""
+        training = self.training
+        recipe, layout = training.recipe, training.layout
+        if self.gradients and not layout.unshared:
             return
-        recipe = self.training.recipe
-        for p in self._trained():
-            key, size = self._make(round_up((recipe.gradient or p.dtype).nbytes(p.numel // p.count), BLOCK))
-            self.gradients.append(key)
-            yield key, size
-
-    def free_gradients(self) -> Iterator[Event]:
-        """zero_grad(set_to_none=True)."""
-        yield from ((key, 0) for key in self.gradients)
-        self.gradients = []
+        yield from self.free_gradients()
+        if ops := written(self.timeline.network, recipe.timeless, layout).accumulated:
+            yield from self._written(ops)
+            for slot in [slot for slot in self.slots if slot.startswith("shares/")]:
+                self.gradients += [key for keys in self.slots.pop(slot) for key in keys]
+            return
+        for p in layout.tensors(training.network, recipe.setup):
+            if p.trainable and not p.buffer:
+                key, size = self._make(round_up((recipe.gradient or p.dtype).nbytes(p.numel // p.count), BLOCK))
+                self.gradients.append(key)
+                yield key, size
 
 
 def script(writer: Program) -> Iterator[Event]:

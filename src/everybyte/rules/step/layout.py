@@ -1,13 +1,13 @@
 """How weights, gradients and optimizer states lie on one rank, and what moves between ranks while the step runs.
 
 A layout is a value that an engine chooses. The base class is one GPU: everything whole, nothing moves. Shardings (`fsdp1`, `fsdp2`, `zero`,
-Megatron's) say what differs: which part of each tensor this rank holds (`local`), what it has beside the tensors of the layer that runs
-(`beside`: gathered parameters, buckets), what a layer's backward leaves behind, what lives all the time and what the optimizer's step adds.
+Megatron's) say what differs: which part of each tensor this rank holds (`local`), what it makes and frees around the layers that run (`moves`: gathered
+parameters, buckets, gradients on their way), what lives all the time and what the optimizer's step adds.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar
 
 from everybyte.basics.dtypes import DType
 from everybyte.basics.record import Record
@@ -16,20 +16,10 @@ from everybyte.layers.recording.setup import Setup
 from everybyte.layers.recording.tape import Parameter
 from everybyte.ledger.build import Line
 from everybyte.models.count import tensors
-from everybyte.rules.step.persistent_state import Group, Trained, gradient_lines, state_lines, trained, weight_lines
-
-if TYPE_CHECKING:
-    from everybyte.rules.step.allocation_program import Program
-    from everybyte.rules.step.recipe import GradientsLive, Recipe
-    from everybyte.rules.step.timeline import StepTimeline
-    from everybyte.rules.step.training import Training
-
-ShardEvent = Literal["gather", "forward", "regather", "backward", "reduce"]
-"""A layer's weights are being gathered; it runs forward. In backward: those of the next layer are being gathered; it runs backward; its gradients
-are on their way to the other ranks."""
-SHARD_EVENTS: tuple[ShardEvent, ...] = ("gather", "forward", "regather", "backward", "reduce")
-ALONE: tuple[ShardEvent, ...] = ("forward", "backward")
-"""The moments of a layer whose weights are there all the time."""
+from everybyte.rules.step.persistent_state import Group, Trained, gradient_lines, state_lines, tensor_bytes, trained, weight_lines
+from everybyte.rules.step.program import Make, Moves, Op
+from everybyte.rules.step.recipe import GradientsLive, Recipe
+from everybyte.rules.step.row import StepRow
 
 
 class Layout(Record, frozen=True):
@@ -40,7 +30,7 @@ class Layout(Record, frozen=True):
     by_piece: ClassVar[bool] = True
     """Each block has rows of weights, states and gradients of its own, equal blocks equal ones."""
     leaves: ClassVar[bool] = False
-    """Whether `left` may have rows."""
+    """What it has beside a layer depends on how many have run."""
 
     @property
     def unshared(self) -> bool:
@@ -93,31 +83,17 @@ class Layout(Record, frozen=True):
         """What lives while the optimizer runs, beside gradients, states and the optimizer's own temporaries."""
         return ()
 
-    def unsharded_and_comm(self, timeline: StepTimeline, index: int, moment: ShardEvent) -> tuple[Line, ...]:
-        """What is on the device beside the step's own tensors while a copy of segment `index` is at `moment`."""
-        return ()
+    def loading(self, network: Network, recipe: Recipe) -> list[Op]:
+        """How the weights come to the device: one tensor after the other."""
+        return [Make("weights", tensor_bytes(p, recipe.setup)) for p in self.tensors(network, recipe.setup)]
 
-    def sums_unsharded_and_comm(self, timeline: StepTimeline, index: int) -> dict[ShardEvent, int]:
-        """The sum of `beside` at each moment of a segment."""
-        moments = SHARD_EVENTS if self.by_unit else ALONE
-        return {moment: sum(line.bytes for line in self.unsharded_and_comm(timeline, index, moment)) for moment in moments}
+    def optimizing(self, network: Network, recipe: Recipe, *, is_first: bool) -> list[Op] | None:
+        """What the optimizer makes and frees, its states in the first step among it; None: as any does on tensors of their own."""
+        return None
 
-    def resident_after_forward(self, timeline: StepTimeline, index: int) -> int:
-        """Bytes that forward of one copy of a segment leaves beside what autograd keeps, until the copy's backward begins."""
-        return 0
-
-    def gradient_left(self, timeline: StepTimeline, index: int) -> int:
-        """Bytes of gradient that backward of one copy of a segment leaves until the step."""
-        segment = timeline.row[index]
-        return timeline.measures[index].gradients if segment.keeps_gradients else 0
-
-    def retained_in_backward(self, timeline: StepTimeline, done: tuple[int, ...]) -> tuple[Line, ...]:
-        """What else stays until all of backward is done; `done`: of each segment, how many copies have gone back."""
-        return ()
-
-    def sum_retained_in_backward(self, timeline: StepTimeline, index: int, before: int) -> int:
-        """The sum of `left` while a copy of segment `index` goes back, `before` copies of which wait."""
-        return sum(line.bytes for line in self.retained_in_backward(timeline, timeline.done(index, before))) if self.leaves else 0
+    def moves(self, step: StepRow) -> Moves:
+        """Writes what this layout makes and frees around the layers of a step."""
+        return Moves(step)
 
     def tensors(self, network: Network, setup: Setup) -> tuple[Parameter, ...]:
         """The parameters of this rank in the order in which they are loaded and stepped."""
@@ -126,12 +102,6 @@ class Layout(Record, frozen=True):
     def stepped_tensors(self, network: Network, setup: Setup) -> tuple[Parameter, ...]:
         """The same as far as the optimizer is concerned: what it is not given is not trained."""
         return self.tensors(network, setup)
-
-    def writer(self, training: Training) -> Program:
-        """Writes the allocations of a step in program order."""
-        from everybyte.rules.step.allocation_program import Program  # needed by those alone who ask for reserved bytes
-
-        return Program(training)
 
 
 WHOLE = Layout()

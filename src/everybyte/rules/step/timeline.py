@@ -1,46 +1,52 @@
-"""The timeline of a training step: which bytes live at the highest instant of each phase.
+"""The readings of a step's program that the ledger needs: the highest instant of each phase, and the rows of what lives then.
 
-A network is a row of segments. In forward a segment runs on top of what all earlier ones keep; in backward on top of what the earlier ones
-keep and of the gradients that the later ones made. Sizes are linear in the batch, so each segment offers a few candidate instants.
+In forward a segment runs on top of what all earlier ones keep; in backward on top of what the earlier ones keep and of the gradients that the later ones
+made. Around them the layout makes and frees what its ranks gather and share. All rounds of a loop add the same, so that its highest instant is in its first
+or in its last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from everybyte.basics.record import Record
 from everybyte.layers.network import Network
 from everybyte.layers.recording.replay import Instant
-from everybyte.layers.recording.size import TOKENS, Batch
+from everybyte.layers.recording.size import TOKENS
 from everybyte.layers.recording.tape import Role, Storage
 from everybyte.ledger.build import Line, Text, plain
 from everybyte.ledger.entry import Category, Phase
 from everybyte.rules.accounting.formula_text import group, storages_text
-from everybyte.rules.step.layout import WHOLE, Layout, ShardEvent
-from everybyte.rules.step.peak_candidates import measured, point_of
+from everybyte.rules.step.layout import WHOLE, Layout
+from everybyte.rules.step.program import Fetch, Free, Hold, Leave, Make, Merge, Moves, Op, Pass, Return, Run, Section, ShardEvent, Spend
 from everybyte.rules.step.recipe import Recipe
-from everybyte.rules.step.segments import Segment, ends_apart, segments
-
-if TYPE_CHECKING:
-    from everybyte.rules.sharding.fsdp_units import UnitRow
+from everybyte.rules.step.row import StepRow, highest, instant_of, own, point_of
+from everybyte.rules.step.segments import Segment
 
 AUTOGRAD = "operations of the layer in the order of its forward; what autograd keeps of each (pytorch tools/autograd/derivatives.yaml)"
 PASSED = "pytorch torch/csrc/autograd/input_buffer.cpp: the gradient of what several layers read (encoder states) is summed until its maker goes back"
+HELD = (
+    "pytorch fsdp/_runtime_utils.py _register_post_backward_reshard_only_hook: a unit without trained weights has a hook on its inputs; under "
+    "reentrant recomputation each is a leaf, which the hook keeps with its gradient until backward ends"
+)
 CATEGORY: dict[Role, Category] = {"activation": "activation", "temporary": "temporary", "autograd_detail": "autograd_detail", "gradient": "gradient"}
 
 
-class Peak(Record, frozen=True):
-    """The highest instant of a phase: bytes of the step's own tensors, and what they are."""
+class Peak(NamedTuple):
+    """The highest instant of some sections: bytes of the step's own tensors and of what the layout has beside them, and where it is."""
 
     bytes: int
+    section: int
+    """Which of the sections; and which segment that is."""
     segment: int
-    """Index of the segment that runs."""
-    before: int
+    loop: int = 0
+    round: int = 0
+    at: int = -1
+    """Which of the loops of the section, which round of it, and which of its operations; -1: none."""
+    before: int = 0
     """How many copies of that segment ran before."""
-    instant: Instant
-    moment: ShardEvent
+    moment: ShardEvent = "forward"
 
     @property
     def backward(self) -> bool:
@@ -52,89 +58,114 @@ Waiting = tuple[tuple[str, int], ...]
 """(piece of the network, micro-batches): kept tensors that are alive beside those of the micro-batch that runs, in a pipeline."""
 
 
-class Frame:
-    """What a timeline has whatever its batch is: the row, and of the layout what is gathered, stays or is left beside the tensors of each layer."""
+class Written(NamedTuple):
+    """The program of a step, which is the same for all batches."""
 
-    def __init__(self, row: tuple[Segment, ...]) -> None:
-        self.row = row
-        self.gradients: list[int] = []
-        self.stays: list[int] = []
-        self.beside: dict[int, dict[ShardEvent, int]] = {}
-        self.units: UnitRow | None = None
-        """Where a layout gathers units."""
+    accumulated: tuple[Op, ...]
+    """What earlier micro-batches left, where the layout makes its place."""
+    forward: tuple[Section, ...]
+    backward: tuple[Section, ...]
+    moves: Moves
 
 
-@lru_cache(maxsize=512)
-def _frame(network: Network, recipe: Recipe, layout: Layout) -> Frame:
-    return Frame((ends_apart if layout.by_unit else segments)(network, recipe.setup, recipe.recompute, recipe.stream, layout.lives(recipe)))
+@lru_cache(maxsize=4096)
+def written(network: Network, recipe: Recipe, layout: Layout, *, syncs: bool = True) -> Written:
+    """What a layout writes for a step. `recipe` is timeless."""
+    moves = layout.moves(StepRow.of(network, recipe, by_unit=layout.by_unit, lives=layout.lives(recipe)))
+    moves.syncs = syncs
+    return Written(tuple(moves.accumulated()) if syncs else (), moves.forward(), moves.backward(), moves)
 
 
-class StepTimeline:
+class StepTimeline(StepRow):
     """A step of one recipe on one rank: the peaks of its phases."""
 
     def __init__(self, network: Network, recipe: Recipe, layout: Layout = WHOLE, waiting: Waiting = ()) -> None:
-        self.network, self.recipe, self.layout = network, recipe, layout
-        self.frame = frame = _frame(network, recipe.timeless, layout)
-        self.row = frame.row
-        self.points = {"": point_of(recipe.batch)}
-        for tower in network.towers:
-            items = recipe.images or recipe.batch.b
-            length = tower.tokens_per_item or (recipe.batch.m if tower.name == "encoder" else 0) or recipe.batch.s
-            self.points[tower.name] = point_of(Batch(items, length, length))
-        self.point = self.points[""]
-        self.worst = point_of(recipe.batch._replace(is_uneven=True))
-        by_unit, reentrant = layout.by_unit, recipe.recompute.mode == "reentrant"
-        self.measures = [measured(s.tally, self.points[s.tower].batch, by_unit=by_unit, reentrant=reentrant) for s in self.row]
-        self.kept = [m.kept for m in self.measures]
-        self.cached = [m.cached for m in self.measures]
-        self.lingering = [m.lingering for m in self.measures]
-        if not frame.stays:
-            frame.gradients = [layout.gradient_left(self, index) for index in range(len(self.row))]
-            frame.stays = [layout.resident_after_forward(self, index) for index in range(len(self.row))]
-        self.gradients, self.stays = frame.gradients, frame.stays
+        # micro-batches before the last, which find all gradients of earlier ones, are the highest
+        self.program = written(network, recipe.timeless, layout, syncs=not layout.unshared)
+        self.layout = layout
+        super().__init__(network, recipe, self.program.moves.step.row)
+        self.returns = self.program.moves.step.returns
+        self.sections = (*self.program.forward, *self.program.backward)
         in_flight = dict(waiting)
         self.waiting = [in_flight.get(s.part, 0) for s in self.row]
-        self.waiting_bytes = sum(n * s.copies * kept for n, s, kept in zip(self.waiting, self.row, self.kept, strict=True)) if waiting else 0
-        self._passed = self._passed_on()
-        self._left = [g + h for g, h in zip(self.gradients, self.lingering, strict=True)]
-        self._sum_up()
+        self.waiting_bytes = sum(n * s.copies * m.kept for n, s, m in zip(self.waiting, self.row, self.measures, strict=True)) if waiting else 0
+        self._flow = 0
+        self._peaks = self._read()
 
-    def _sum_up(self) -> None:
-        """Of each segment, and of the end, sums over all copies of the earlier ones: what is kept or stays, what is cached, what backward leaves."""
-        kept = cached = left = 0
-        self._kept_before, self._cached_before, self._left_before = [0], [0], [0]
-        for segment, measure, stays, leaves in zip(self.row, self.measures, self.stays, self._left, strict=True):
-            kept += segment.copies * ((0 if segment.offloaded else measure.kept) + stays)
-            cached += segment.copies * (0 if segment.offloaded else measure.cached)
-            left += segment.copies * leaves
-            self._kept_before.append(kept)
-            self._cached_before.append(cached)
-            self._left_before.append(left)
-
-    def _passed_on(self) -> list[tuple[int, int]]:
-        """Of each segment, bytes of gradients of what another part made (encoder states): those that layers behind it have left, and those with its
-        own. Each layer adds its own to the first (torch/csrc/autograd/input_buffer.cpp)."""
-        found: list[tuple[int, int]] = []
-        waiting: dict[str, int] = {}
-        tower = ""
-        for segment in reversed(self.row):
-            if segment.tower != tower:
-                waiting, tower = {}, segment.tower
-            before = sum(waiting.values())
-            waiting.update({s.what: s.size.at(self.points[tower]) for s in segment.tally.passed})
-            found.append((before, sum(waiting.values())))
-        return found[::-1]
-
-    def _waits(self, index: int, before: int) -> int:
-        """Bytes of such gradients while a copy of segment `index` goes back."""
-        return self._passed[index][before < self.row[index].copies - 1]
-
-    def beside(self, index: int) -> dict[ShardEvent, int]:
-        """Bytes that the layout has beside the tensors of a segment that runs."""
-        found = self.frame.beside.get(index)
-        if found is None:
-            found = self.frame.beside[index] = self.layout.sums_unsharded_and_comm(self, index)
+    # -- reading ------------------------------------------------------------------------------------------------------------
+    def _read(self) -> list[Peak]:
+        """The peak of each section."""
+        level, found = self.waiting_bytes, []
+        forwards = len(self.program.forward)
+        for place, section in enumerate(self.sections):
+            if place == forwards:
+                self.paused_bytes = level - sum(s.copies * m.cached for s, m in zip(self.row, self.measures, strict=True) if s.label != "head")
+                level -= sum(s.copies * m.cached for s, m in zip(self.row, self.measures, strict=True))
+            measure = self.measures[section.segment]
+            self._flow = measure.incoming if section.backward else measure.start
+            level, best = self._section(place, section, level)
+            found.append(best)
         return found
+
+    def _section(self, place: int, section: Section, level: int) -> tuple[int, Peak]:
+        """(level behind a section, its highest instant)."""
+        best = Peak(0, place, section.segment, moment="backward" if section.backward else "forward")
+        for number, loop in enumerate(section.loops):
+            end, high, at = self._fold(loop.body, level)
+            grows = (loop.copies - 1) * (end - level)
+            if high + max(grows, 0) > best.bytes:
+                best = best._replace(bytes=high + max(grows, 0), loop=number, round=loop.copies - 1 if grows > 0 else 0, at=at)
+            level = end + grows
+        return level, best
+
+    def _placed(self, peak: Peak) -> Peak:
+        """The same with how many copies ran before, and what happens then."""
+        section = self.sections[peak.section]
+        body = section.loops[peak.loop].body if section.loops else ()
+        run = next((place for place, op in enumerate(body) if isinstance(op, Run)), -1)
+        ran = sum(loop.copies for loop in section.loops[: peak.loop]) + peak.round
+        before = min(ran, self.row[section.segment].copies - 1)
+        if section.backward:
+            moment: ShardEvent = "backward" if peak.at == run else ("regather" if peak.at < run else "reduce")
+            return peak._replace(before=self.row[section.segment].copies - 1 - before, moment=moment)
+        return peak._replace(before=before, moment="gather" if peak.at < run else "forward")
+
+    def _fold(self, body: tuple[Op, ...], level: int) -> tuple[int, int, int]:
+        """(level behind some operations, highest level in them, at which that is)."""
+        best, place = 0, -1
+        for at, op in enumerate(body):
+            high = 0
+            if isinstance(op, Make):
+                level += op.bytes
+                high = level + self._flow
+            elif isinstance(op, Free):
+                level -= op.bytes
+            elif isinstance(op, Run):
+                measure = self.measures[op.segment]
+                high = level + (measure.backward - measure.kept if op.backward else measure.forward)
+                level += measure.lingering + self.made(op.segment) - measure.kept if op.backward else measure.kept + measure.cached
+                self._flow = (measure.outgoing + (measure.own if self.returns[op.segment] else 0)) if op.backward else measure.start
+            else:
+                level += self._adds(op)
+            if high > best:
+                best, place = high, at
+        return level, best, place
+
+    def _adds(self, op: Op) -> int:
+        """What one of the other operations adds to the level."""
+        if isinstance(op, (Pass, Merge)):
+            return self._passed(op.segment, op.what) * (1 if isinstance(op, Pass) else -1)
+        if isinstance(op, (Leave, Fetch)):
+            return self.measures[op.segment].kept * (1 if isinstance(op, Fetch) else -1)
+        if isinstance(op, Hold):
+            return self.measures[op.segment].start + (self.measures[op.segment].incoming if op.gradient else 0)
+        if isinstance(op, Return):
+            self._flow = self.measures[op.segment].outgoing
+        return -self.made(op.segment) if isinstance(op, Spend) else 0
+
+    def _passed(self, index: int, what: str) -> int:
+        segment = self.row[index]
+        return sum(s.size.at(self.points[segment.tower]) for s in segment.tally.passed if s.what == what)
 
     def peaks(self) -> dict[Phase, Peak]:
         """The highest instants of forward, loss and backward."""
@@ -147,52 +178,16 @@ class StepTimeline:
 
     def forward(self, first: int, last: int) -> Peak:
         """The highest instant of forward over segments first..last (exclusive)."""
-        best = Peak(0, first, 0, Instant(self.row[first].tally.kept_size, ()), "forward")
-        for index in range(first, last):
-            before = self.row[index].copies - 1
-            held, beside = self._held(index, before, backward=False) + self.waiting_bytes, self.beside(index)
-            for moment, size, instant in self.measures[index].forward:
-                height = held + beside[moment] + size
-                if height > best.bytes:
-                    best = Peak(height, index, before, instant, moment)
-        return best
+        return self._highest(first, last, backward=False)
 
     def backward(self, first: int, last: int) -> Peak:
         """The highest instant of backward over segments first..last (exclusive)."""
-        best = Peak(0, first, 0, Instant(self.row[first].tally.kept_size, ()), "backward")
-        for index in range(first, last):
-            copies, later = self.row[index].copies, self._left_before[-1] - self._left_before[index + 1] + self.waiting_bytes
-            rest = {before: later + self._rest(index, before) for before in {0, copies - 1}}
-            beside = self.beside(index)
-            for moment, size, instant in self.measures[index].backward:
-                for before, held in rest.items():
-                    height = held + beside[moment] + size
-                    if height > best.bytes:
-                        best = Peak(height, index, before, instant, moment)
-        return best
+        return self._highest(first, last, backward=True)
 
-    def _rest(self, index: int, before: int) -> int:
-        """Bytes that are there of the other copies of a segment, of the layers before it, and that the layout has until backward is done."""
-        left = (self.row[index].copies - 1 - before) * self._left[index]
-        left += self._waits(index, before)
-        return self._held(index, before, backward=True) + left + self.layout.sum_retained_in_backward(self, index, before)
-
-    def _held(self, index: int, before: int, *, backward: bool) -> int:
-        """Bytes that are there of the layers before a copy of segment `index`, `before` copies of which come earlier."""
-        held = self._kept_before[index] + before * self.stays[index]
-        held += 0 if self.row[index].offloaded else before * self.kept[index]
-        if not backward:
-            held += self._cached_before[index] + (0 if self.row[index].offloaded else before * self.cached[index])
-        return held if self.recipe.recompute.in_flight is None else held + self._back_on_device(index, before, backward=backward)
-
-    def _back_on_device(self, index: int, before: int, *, backward: bool) -> int:
-        """What of it waits in host memory, but is on the device while a copy of segment `index` runs."""
-        found = self._present(index, before, backward=backward)
-        return sum(n * (self.kept[i] + (0 if backward else self.cached[i])) for i, n in found if self.row[i].offloaded)
-
-    def done(self, index: int, before: int) -> tuple[int, ...]:
-        """Of each segment, how many copies have gone back while a copy of segment `index` does, `before` copies of which wait."""
-        return (*[0] * index, self.row[index].copies - 1 - before, *[s.copies for s in self.row[index + 1 :]])
+    def _highest(self, first: int, last: int, *, backward: bool) -> Peak:
+        chosen = [peak for peak in self._peaks if first <= peak.segment < last and self.sections[peak.section].backward == backward]
+        chosen.sort(key=lambda peak: peak.segment)
+        return self._placed(max(chosen, key=lambda peak: peak.bytes))
 
     def _present(self, index: int, before: int, *, backward: bool) -> Iterator[tuple[int, int]]:
         """(segment, copies) whose kept tensors are on the device while a copy of segment `index` runs, `before` copies of which ran earlier."""
@@ -205,6 +200,40 @@ class StepTimeline:
             if ran:
                 yield i, ran
 
+    # -- what lives at a peak -----------------------------------------------------------------------------------------------
+    def _done(self, peak: Peak) -> Iterator[tuple[int, Op]]:
+        """(times, operation) of all that has been done at a peak, the operation itself included."""
+        loops = [loop for section in self.sections[: peak.section] for loop in section.loops]
+        own_loops = self.sections[peak.section].loops
+        for loop in (*loops, *own_loops[: peak.loop]):
+            yield from ((loop.copies, op) for op in loop.body)
+        last = own_loops[peak.loop].body
+        yield from ((peak.round, op) for op in last if peak.round)
+        yield from ((1, op) for op in last[: peak.at + 1])
+
+    def _beside(self, peak: Peak) -> dict[str, tuple[int, int]]:
+        """Of each slot that holds something at a peak, how many tensors and their bytes together."""
+        found: dict[str, tuple[int, int]] = {}
+        for times, op in self._done(peak):
+            if isinstance(op, (Make, Free)):
+                sign = times if isinstance(op, Make) else -times
+                count, size = found.get(op.slot, (0, 0))
+                found[op.slot] = count + sign, size + sign * op.bytes
+        return {slot: held for slot, held in found.items() if held[1]}
+
+    def instant(self, peak: Peak) -> Instant:
+        """The tensors of the layer that runs at a peak, or of which one copy has just run or is about to."""
+        segment = self.row[peak.segment]
+        tally, point = segment.tally, self.points[segment.tower]
+        if peak.moment in ("forward", "backward"):
+            instants = tally.backward if peak.backward else tally.forward
+            return highest(instants, point) if instants else instant_of()
+        if peak.moment == "gather":
+            return instant_of(tally.start)
+        if peak.moment == "regather":
+            return instant_of(*tally.kept, tally.incoming)
+        return instant_of(*tally.gradients, *(own(tally) if self.returns[peak.segment] else ()), tally.outgoing)
+
     def images(self) -> Iterator[Line]:
         """Images of the batch, of the main network or of its towers: they live outside the step."""
         for segment in self.row:
@@ -214,38 +243,57 @@ class StepTimeline:
                 yield Line(f"input/{segment.tower or 'images'}", "input", size, self._text(segment, (given,), 1), "images of the last batch")
 
     def lines(self, peak: Peak) -> Iterator[Line]:
-        """The rows of the step's own tensors at a peak."""
+        """The rows at a peak: of the step's own tensors, and of what the layout has beside them."""
         present = dict(self._present(peak.segment, peak.before, backward=peak.backward))
+        made = self._made(peak) if peak.backward else {}
         for index, segment in enumerate(self.row):
-            ran = present.get(index, 0)
-            if ran:
+            if ran := present.get(index, 0):
                 yield from self._stored(segment, segment.tally.kept, ran, "activations")
                 if not peak.backward:
                     yield from self._stored(segment, segment.tally.cached, ran, "autocast")
             undone = segment.copies if index > peak.segment else (segment.copies - 1 - peak.before if index == peak.segment else 0)
-            if peak.backward and undone and self.gradients[index]:
-                yield self._made_gradients(segment, undone, self.gradients[index])
+            if found := made.get(index):
+                yield self._made_gradients(segment, found)
             if peak.backward and undone:
                 yield from self._stored(segment, segment.tally.lingering, undone, "lingering")
             if self.waiting[index]:
                 yield from self._stored(segment, segment.tally.kept, segment.copies * self.waiting[index], "in flight")
-            yield from self._staying(index, segment.copies if index < peak.segment else (peak.before if index == peak.segment else 0))
-        if peak.backward and (size := self._waits(peak.segment, peak.before)):
-            yield Line("gradients/passed on", "autograd_detail", size, plain("g", g=size), PASSED, "formula")
-        if peak.backward:
-            yield from self.layout.retained_in_backward(self, self.done(peak.segment, peak.before))
-        yield from self.layout.unsharded_and_comm(self, peak.segment, peak.moment)
+        yield from self._handed(peak)
+        yield from self.program.moves.rows(peak.segment, peak.moment, peak.before, self._beside(peak))
         yield from self._working(peak)
 
-    def held_bytes(self) -> int:
-        """The sum of `held`."""
-        sizes = zip(self.row, self.kept, self.cached, self.stays, strict=True)
-        return self.waiting_bytes + sum(
-            s.copies * ((0 if s.offloaded else kept) + (cached if s.label == "head" else 0) + stays) for s, kept, cached, stays in sizes
-        )
+    def _made(self, peak: Peak) -> dict[int, tuple[int, int]]:
+        """Of each segment, (copies, bytes) of gradients that stay as they were made, but for those in `instant`."""
+        found: dict[int, int] = {}
+        for times, op in self._done(peak):
+            if isinstance(op, (Run, Spend)) and (isinstance(op, Spend) or op.backward):
+                found[op.segment] = found.get(op.segment, 0) + (times if isinstance(op, Run) else -times)
+        if peak.moment in ("backward", "reduce"):
+            found[peak.segment] = found.get(peak.segment, 0) - 1
+        return {index: (copies, copies * self.made(index)) for index, copies in found.items() if copies > 0 and self.made(index)}
+
+    def _handed(self, peak: Peak) -> Iterator[Line]:
+        """Rows of gradients that wait for other parts of the network, and of what hooks hold of layers that have gone back."""
+        passed: dict[tuple[int, str], int] = {}
+        held: dict[int, list[int]] = {}
+        for times, op in self._done(peak):
+            if isinstance(op, (Pass, Merge)):
+                passed[op.segment, op.what] = passed.get((op.segment, op.what), 0) + (1 if isinstance(op, Pass) else -1)
+            elif isinstance(op, Hold):
+                counts = held.setdefault(op.segment, [0, 0])
+                counts[0] += times
+                counts[1] += times * op.gradient
+        if size := sum(self._passed(index, what) for (index, what), waits in passed.items() if waits):
+            yield Line("gradients/passed on", "autograd_detail", size, plain("g", g=size), PASSED, "formula")
+        for index, (copies, gradients) in held.items():
+            x, g = self.measures[index].start, self.measures[index].incoming
+            text = plain("copies·x + gradients·g", copies=copies, x=x, gradients=gradients, g=g)
+            yield Line(f"held/{self.row[index].label}", "autograd_detail", copies * x + gradients * g, text, HELD)
 
     def held(self) -> Iterator[Line]:
         """What is there between forward and backward: kept tensors, and of the head what the function that works out the loss still has."""
+        last = len(self.program.forward) - 1
+        end = Peak(0, last, last, loop=len(self.sections[last].loops) - 1, at=len(self.sections[last].loops[-1].body) - 1)
         for index, segment in enumerate(self.row):
             if not segment.offloaded:
                 yield from self._stored(segment, segment.tally.kept, segment.copies, "activations")
@@ -253,11 +301,11 @@ class StepTimeline:
                 yield from self._stored(segment, segment.tally.cached, segment.copies, "logits")
             if self.waiting[index]:
                 yield from self._stored(segment, segment.tally.kept, segment.copies * self.waiting[index], "in flight")
-            yield from self._staying(index, segment.copies)
+        yield from self.program.moves.rows(last, "forward", 0, self._beside(end))
 
     def outliving_bytes(self) -> int:
         """The sum of `outliving`."""
-        return sum(s.copies * one for s, one in zip(self.row, self.lingering, strict=True)) if self.recipe.graph_outlives else 0
+        return sum(s.copies * m.lingering for s, m in zip(self.row, self.measures, strict=True)) if self.recipe.graph_outlives else 0
 
     def outliving(self) -> Iterator[Line]:
         """What the graph of a micro-batch still holds when its backward is done, where the recipe lets the graph live on."""
@@ -275,19 +323,14 @@ class StepTimeline:
         line = Line(name, category, size, self._text(segment, members, copies), AUTOGRAD)
         if not self.network.experts or segment.tower:
             return line
-        worst = copies * sum(s.size.at(self.worst) for s in members)
+        uneven = point_of(self.recipe.batch._replace(is_uneven=True))
+        worst = copies * sum(s.size.at(uneven) for s in members)
         return line._replace(basis="assumed", low=size, high=worst) if worst > size else line
 
-    def _staying(self, index: int, copies: int) -> Iterator[Line]:
-        if size := copies * self.stays[index]:
-            text = plain("copies·U", copies=copies, U=self.stays[index])
-            yield Line(f"unsharded/{self.row[index].label}", "parameter", size, text, "weights that stay gathered until the layer's backward", "formula")
-
-    def _made_gradients(self, segment: Segment, copies: int, one: int) -> Line:
+    def _made_gradients(self, segment: Segment, made: tuple[int, int]) -> Line:
+        copies, size = made
         text = self._text(segment, segment.tally.gradients, copies)
-        if one != segment.tally.weight_gradients.at(self.point):
-            text = plain("copies·g", copies=copies, g=one)
-        return Line(f"gradients/{segment.label}", "gradient", copies * one, text, "gradients of the layers whose backward has run")
+        return Line(f"gradients/{segment.label}", "gradient", size, text, "gradients of the layers whose backward has run")
 
     def _text(self, segment: Segment, members: tuple[Storage, ...], copies: int) -> Callable[[], Text]:
         batch = self.points[segment.tower].batch
@@ -297,7 +340,7 @@ class StepTimeline:
         """The tensors of the layer that runs, by module and role."""
         segment = self.row[peak.segment]
         by_role: dict[tuple[Role, str], list[Storage]] = {}
-        for module, storages in group(peak.instant.held).items():
+        for module, storages in group(self.instant(peak).held).items():
             for storage in storages:
                 by_role.setdefault((storage.role, module), []).append(storage)
         label = segment.copy(peak.before)

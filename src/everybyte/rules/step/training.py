@@ -16,6 +16,7 @@ from everybyte.ledger.ledger import Ledger
 from everybyte.rules.accounting.canonical import apart, numbered
 from everybyte.rules.accounting.overhead import workspace_line
 from everybyte.rules.step.adapted_network import adapted, one_block
+from everybyte.rules.step.allocation_program import Program, script
 from everybyte.rules.step.auxiliary_model import AuxiliaryModel
 from everybyte.rules.step.layout import WHOLE, Layout
 from everybyte.rules.step.persistent_state import NOTHING_TRAINED
@@ -100,7 +101,7 @@ class Training(Record, frozen=True):
 
     def beside_pass(self, companion: AuxiliaryModel) -> int:
         """Bytes at the highest instant of a companion's forward: its own, and what the trained network keeps meanwhile."""
-        return companion.height() + (self.timeline.held_bytes() if companion.within else 0)
+        return companion.height() + (self.timeline.paused_bytes if companion.within else 0)
 
     def highest_pass(self) -> AuxiliaryModel:
         """The companion whose forward needs most."""
@@ -151,9 +152,7 @@ class Training(Record, frozen=True):
 
     def script(self) -> Iterable[tuple[int, int]]:
         """The allocations of loading and two steps in program order."""
-        from everybyte.rules.step.allocation_program import script
-
-        return script(self.layout.writer(self))
+        return script(Program(self))
 
 
 class Held(NamedTuple):

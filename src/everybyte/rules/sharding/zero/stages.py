@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from everybyte.layers.network import Network
 from everybyte.layers.recording.setup import Setup
+from everybyte.layers.recording.tape import Parameter
 from everybyte.ledger.build import Line, plain
 from everybyte.ledger.entry import Category
 from everybyte.models.count import parts
@@ -16,14 +17,13 @@ from everybyte.rules.sharding.zero.partitions import Partition, pieces
 from everybyte.rules.sharding.zero.settings import ZeroSettings
 from everybyte.rules.step.layout import Layout
 from everybyte.rules.step.persistent_state import Group, Trained, block_bytes, state_lines
+from everybyte.rules.step.program import Empty, Free, Make, Op, ShardEvent, Spend, Switched
 from everybyte.rules.step.recipe import Recipe
-
-if TYPE_CHECKING:
-    from everybyte.rules.step.allocation_program import Program
-    from everybyte.rules.step.timeline import StepTimeline
-    from everybyte.rules.step.training import Training
+from everybyte.rules.step.row import StepRow
 
 BUCKET = "reduce_bucket_size numbers of the weights' type"
+SIDE = 1
+"""The stream of gathering and reducing, where overlap_comm gives it one of its own."""
 NORM_BYTES = 8
 """A number of the largest gradient while its norm is taken: a copy in fp64."""
 
@@ -71,11 +71,62 @@ class Zero(Layout, frozen=True):
         """What there is beside `before_step` while whole gradients are shared when backward is done."""
         return []
 
-    def writer(self, training: Training) -> Program:
-        """By CUDA stream."""
-        from everybyte.rules.sharding.zero.program import ZeroProgram
+    def parted(self, network: Network, recipe: Recipe) -> list[Op]:
+        """How the weights come to the device, before the trained ones are moved into one flat tensor."""
+        raise NotImplementedError
 
-        return ZeroProgram(training, self)
+    def loading(self, network: Network, recipe: Recipe) -> list[Op]:
+        """Tensor by tensor; the trained ones then move through host memory into one flat tensor; what lives from the start."""
+        sizes = [recipe.setup.weights.nbytes(self.flat_numel(network, recipe)), self.settings.master.nbytes(self.on_device(network, recipe))]
+        sizes += [line.bytes for line in self.weights(network, recipe) if line.id.startswith("persistent/")]
+        return [*self.parted(network, recipe), Empty(), *(Make("flat", size) for size in sizes if size)]
+
+    def stepped_tensors(self, network: Network, setup: Setup) -> tuple[Parameter, ...]:
+        """None by itself: see `optimizing`."""
+        return ()
+
+    def optimizing(self, network: Network, recipe: Recipe, *, is_first: bool) -> list[Op]:
+        """The step, sub-group by sub-group: gradients are joined, cast to the master's type, and the optimizer runs. What gradients this rank's partition
+        reaches into lives until then; stage 1 makes it of whole gradients when backward is done."""
+        settings, ops = self.settings, _Ops()
+        before = self.before_step(network, recipe)
+        sharing = [line.bytes for line in self.sharing(recipe)]
+        ops.make("sharing", *sharing)
+        ops.make("left", *(line.bytes for line in before if line.category == "gradient"))
+        ops.free("sharing")
+        ops.append(Spend(-1))
+        ops.make("checked", *(line.bytes for line in before if line.category != "gradient"))
+        ops.free("checked")
+        kind = settings.accumulation or recipe.setup.weights
+        for numel in self.stepped(network, recipe):
+            gradient = "joined" if kind == settings.master else "gradient"
+            ops.make("joined", kind.nbytes(numel))
+            if gradient != "joined":
+                ops.make("gradient", settings.master.nbytes(numel))
+                ops.free("joined")
+            ops.free("left")
+            if is_first:
+                ops += [Make("states", size) for size in recipe.optimizer.state_tensors((numel,), settings.master, "partition")]
+            ops.make("temporaries", *(line.bytes for line in self.stepping(recipe, numel)[1:]))
+            ops.free("temporaries")
+            ops.free(gradient)
+        ops.free("left")
+        return ops
+
+    def beside(self, step: StepRow, index: int, moment: ShardEvent) -> Iterable[Line]:
+        """What there is beside a segment that runs forward or back."""
+        raise NotImplementedError
+
+    def moves(self, step: StepRow) -> Switched:
+        """What comes and goes with each layer is made on a stream of its own where communication overlaps."""
+        known: dict[tuple[int, ShardEvent], tuple[Line, ...]] = {}
+
+        def lines(index: int, moment: ShardEvent, copy: int) -> Iterable[Line]:
+            if (index, moment) not in known:
+                known[index, moment] = tuple(self.beside(step, index, moment))
+            return known[index, moment]
+
+        return Switched(step, lines, SIDE if self.settings.overlap else 0)
 
     def stepping(self, recipe: Recipe, numel: int) -> list[Line]:
         """The gradient of `numel` numbers in the master's type, and what the optimizer makes for a moment."""
@@ -88,10 +139,24 @@ class Zero(Layout, frozen=True):
         ]
 
 
-def trained_numel(timeline: StepTimeline, index: int) -> int:
+class _Ops(list[Op]):
+    """Operations as they are written."""
+
+    def make(self, slot: str, *sizes: int) -> None:
+        """Tensors of a slot."""
+        self += [Make(slot, size) for size in sizes if size]
+
+    def free(self, slot: str) -> None:
+        """The end of all of a slot."""
+        sizes = [op.bytes for op in self if isinstance(op, Make) and op.slot == slot]
+        done = sum(isinstance(op, Free) and op.slot == slot for op in self)
+        self += [Free(slot, size) for size in sizes[done:]]
+
+
+def trained_numel(step: StepRow, index: int) -> int:
     """Numbers of the gradients that backward has made when it has gone through segment `index`, all of its copies."""
-    found = _trained_by_part(timeline.network, timeline.recipe.setup)
-    return sum(segment.copies * found.get(segment.part, 0) for segment in timeline.row[index:])
+    found = _trained_by_part(step.network, step.recipe.setup)
+    return sum(segment.copies * found.get(segment.part, 0) for segment in step.row[index:])
 
 
 @lru_cache(maxsize=256)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
 
 from everybyte.layers.network import Network
 from everybyte.layers.recording.setup import Setup
 from everybyte.ledger.build import Line, plain
+from everybyte.models.count import tensors
 from everybyte.rules.sharding.zero.partitions import FlatGroup, flat_group, pieces
 from everybyte.rules.sharding.zero.stages import BUCKET, NORM_BYTES, Zero, highest, name_of, numbers, trained_numel
-from everybyte.rules.step.layout import WHOLE, ShardEvent
+from everybyte.rules.step.layout import WHOLE
 from everybyte.rules.step.persistent_state import DECLARED, block_bytes, groups, parameter_tensors, tensor_bytes
 from everybyte.rules.step.persistent_state_text import weights_text
+from everybyte.rules.step.program import Free, Make, Op, ShardEvent
 from everybyte.rules.step.recipe import Recipe
-
-if TYPE_CHECKING:
-    from everybyte.rules.step.timeline import StepTimeline
+from everybyte.rules.step.row import StepRow
 
 FLAT = "deepspeed runtime/zero/stage_1_and_2.py"
 OVERFLOW_BYTES = 11
@@ -46,6 +45,14 @@ class ZeroFlat(Zero, frozen=True):
         flat = numbers("weights/padding", "parameter", recipe.setup.weights.block_bytes, padding, "pad", f"{FLAT}: to a multiple of 2·D numbers")
         return (*whole_weights(network, recipe.setup), flat)
 
+    def parted(self, network: Network, recipe: Recipe) -> list[Op]:
+        """Where the device has room, the flat tensor is made beside the trained ones."""
+        setup = recipe.setup
+        found = tensors(network, setup)
+        frozen = [Make("weights", tensor_bytes(p, setup)) for p in found if not p.trainable or p.buffer]
+        moving = [tensor_bytes(p, setup) for p in found if p.trainable and not p.buffer]
+        return [*frozen, *(Make("moving", size) for size in moving), *(Free("moving", size) for size in moving)]
+
     def buffers(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
         """Under optimizer offload, room for the largest gradient on its way to the host and back."""
         if self.settings.optimizer == "none":
@@ -54,30 +61,30 @@ class ZeroFlat(Zero, frozen=True):
         source = f"{FLAT}: temp_grad_buffer_for_gpu_offload, as large as the largest parameter"
         return (numbers("buckets/offload", "comm_buffer", recipe.setup.weights.block_bytes, largest, "P_max", source),)
 
-    def unsharded_and_comm(self, timeline: StepTimeline, index: int, moment: ShardEvent) -> tuple[Line, ...]:
+    def beside(self, step: StepRow, index: int, moment: ShardEvent) -> tuple[Line, ...]:
         """Buckets, this rank's gradients, and what a reduction makes for a moment."""
         if moment == "forward":
-            return tuple(self._accumulated(timeline))
-        return tuple(line for line in (*self._accumulated(timeline), *self._in_backward(timeline, index)) if line.bytes)
+            return tuple(self._accumulated(step))
+        return tuple(line for line in (*self._accumulated(step), *self._in_backward(step, index)) if line.bytes)
 
-    def _accumulated(self, timeline: StepTimeline) -> Iterator[Line]:
+    def _accumulated(self, step: StepRow) -> Iterator[Line]:
         """What earlier micro-batches left in this rank's partition."""
         settings = self.settings
         if settings.accumulates and settings.stage == 2 and settings.optimizer == "none":
-            touched = self.group(timeline.network, timeline.recipe).touched
-            yield self._partition_gradients("gradients/accumulated", timeline.recipe, touched, accumulated=True)
+            touched = self.group(step.network, step.recipe).touched
+            yield self._partition_gradients("gradients/accumulated", step.recipe, touched, accumulated=True)
 
     def _partition_gradients(self, name: str, recipe: Recipe, touched: int, *, accumulated: bool = False) -> Line:
         kind = (self.settings.accumulation if accumulated else None) or recipe.setup.weights
         source = f"{FLAT} copy_grads_in_partition: whole gradients of all parameters that this rank's partition reaches into"
         return numbers(name, "gradient", kind.block_bytes, touched, "P_own", source)
 
-    def _in_backward(self, timeline: StepTimeline, index: int) -> Iterator[Line]:
-        settings, recipe = self.settings, timeline.recipe
-        group = self.group(timeline.network, recipe)
+    def _in_backward(self, step: StepRow, index: int) -> Iterator[Line]:
+        settings, recipe = self.settings, step.recipe
+        group = self.group(step.network, recipe)
         width = recipe.setup.weights.block_bytes
-        done, own = trained_numel(timeline, index + 1), trained_numel(timeline, index) - trained_numel(timeline, index + 1)
-        if not group.numel or not (settings.bucket_before_loss or done or (own and timeline.row[index].label != "head")):
+        done, own = trained_numel(step, index + 1), trained_numel(step, index) - trained_numel(step, index + 1)
+        if not group.numel or not (settings.bucket_before_loss or done or (own and step.row[index].label != "head")):
             return
         yield self._buckets(width)
         if not settings.sharded_gradients:
@@ -87,7 +94,7 @@ class ZeroFlat(Zero, frozen=True):
             yield self._offloaded(recipe, group)
         elif reduces:
             yield self._partition_gradients("gradients/partition", recipe, group.touched)
-        largest = self._waiting(timeline, index)
+        largest = self._waiting(step, index)
         source = f"{FLAT}: a gradient larger than the bucket is reduced by itself, when the next one is there"
         yield numbers("gradients/waiting", "gradient", width, largest, "P_large", source)
         if settings.degree > 1 and reduces:
@@ -109,10 +116,10 @@ class ZeroFlat(Zero, frozen=True):
         part = min(group.largest, group.partition)
         return numbers("gathered/norm", "temporary", NORM_BYTES, part, "P_max", f"{FLAT} set_norm_for_param_grad_in_gpu: a copy in fp64")
 
-    def _waiting(self, timeline: StepTimeline, index: int) -> int:
+    def _waiting(self, step: StepRow, index: int) -> int:
         """Numbers of the largest gradient of a layer that does not fit into the bucket."""
-        part = timeline.row[index].part
-        found = (p.numel for p in pieces(timeline.network, timeline.recipe.setup) if p.trained and p.place.partition("/")[0] == part)
+        part = step.row[index].part
+        found = (p.numel for p in pieces(step.network, step.recipe.setup) if p.trained and p.place.partition("/")[0] == part)
         return max((n for n in found if n > self.settings.reduce_bucket), default=0)
 
     def stepped(self, network: Network, recipe: Recipe) -> tuple[int, ...]:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from everybyte.basics.units import ceil_div
 from everybyte.layers.network import Network
 from everybyte.layers.recording.setup import Setup
 from everybyte.layers.recording.tape import Parameter
 from everybyte.ledger.build import Line, plain
+from everybyte.models.count import tensors
 from everybyte.rules.sharding.zero.gather import Live, gathering, live, persistent
 from everybyte.rules.sharding.zero.partitions import Partitions, partitions, pieces
 from everybyte.rules.sharding.zero.stages import BUCKET, NORM_BYTES, Zero, highest, name_of, numbers, trained_numel
-from everybyte.rules.step.layout import WHOLE, ShardEvent
+from everybyte.rules.step.layout import WHOLE
 from everybyte.rules.step.persistent_state import block_bytes, groups, parameter_tensors, tensor_bytes
+from everybyte.rules.step.program import Make, Op, ShardEvent
 from everybyte.rules.step.recipe import Recipe
-
-if TYPE_CHECKING:
-    from everybyte.rules.step.timeline import StepTimeline
+from everybyte.rules.step.row import StepRow
 
 CUT = "deepspeed runtime/zero/partition_parameters.py, stage3.py"
 GATHERED = "deepspeed runtime/zero/partitioned_param_coordinator.py, replayed module by module: live, fetched ahead, and the buffers they came in"
@@ -51,6 +50,12 @@ class ZeroCut(Zero, frozen=True):
             lines.append(Line("persistent/small parameters", "parameter", nbytes, plain("E", E=nbytes), source, "formula"))
         return tuple(line for line in lines if line.bytes)
 
+    def parted(self, network: Network, recipe: Recipe) -> list[Op]:
+        """This rank's parts of what is not trained."""
+        degree = self.settings.degree if self.settings.params == "none" else 0
+        parts = (part_of(p, recipe.setup, degree)[1] for p in tensors(network, recipe.setup) if not p.trainable or p.buffer)
+        return [Make("weights", size) for size in parts if size]
+
     def buffers(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
         """This rank's gradients in one flat tensor and the reduction bucket, both made once; under hpZ the second copy of the weights."""
         share, settings, width = self.share(network, recipe), self.settings, recipe.setup.weights.block_bytes
@@ -71,31 +76,31 @@ class ZeroCut(Zero, frozen=True):
             found.append(Line("weights/second copy", "parameter", second, plain("E", E=second), source, "formula"))
         return tuple(found)
 
-    def live(self, timeline: StepTimeline, index: int) -> Live:
+    def live(self, step: StepRow, index: int) -> Live:
         """Gathered bytes while a piece of the network runs."""
         told = gathering(self.settings)
         if told is None:
             return Live(0, 0)
-        return live(timeline.network, timeline.recipe.setup, timeline.recipe.recompute, told).get(timeline.row[index].part, Live(0, 0))
+        return live(step.network, step.recipe.setup, step.recipe.recompute, told).get(step.row[index].part, Live(0, 0))
 
-    def unsharded_and_comm(self, timeline: StepTimeline, index: int, moment: ShardEvent) -> tuple[Line, ...]:
+    def beside(self, step: StepRow, index: int, moment: ShardEvent) -> tuple[Line, ...]:
         """Gathered weights; in backward also gradients on their way."""
-        now = self.live(timeline, index)
+        now = self.live(step, index)
         size = now.forward if moment == "forward" else now.backward
-        found = [Line(f"gathered/{timeline.row[index].label}", "parameter", size, plain("U", U=size), GATHERED, "formula")]
+        found = [Line(f"gathered/{step.row[index].label}", "parameter", size, plain("U", U=size), GATHERED, "formula")]
         if moment != "forward":
-            found += self._reducing(timeline, index)
+            found += self._reducing(step, index)
         return tuple(line for line in found if line.bytes)
 
-    def _reducing(self, timeline: StepTimeline, index: int) -> Iterator[Line]:
-        settings, recipe = self.settings, timeline.recipe
+    def _reducing(self, step: StepRow, index: int) -> Iterator[Line]:
+        settings, recipe = self.settings, step.recipe
         width = recipe.setup.weights.block_bytes
-        own = timeline.row[index].part
-        numels = [p.numel for p in pieces(timeline.network, recipe.setup) if p.trained and p.place.partition("/")[0] == own]
+        own = step.row[index].part
+        numels = [p.numel for p in pieces(step.network, recipe.setup) if p.trained and p.place.partition("/")[0] == own]
         large = max((n for n in numels if n > settings.reduce_bucket), default=0)
         yield numbers("gradients/waiting", "gradient", width, large, "P_large", f"{CUT}: a gradient larger than the bucket waits for the next one")
-        if numels and trained_numel(timeline, index) > settings.reduce_bucket:
-            small = min(settings.reduce_bucket, sum(n for n in numels if n <= settings.reduce_bucket) * timeline.row[index].copies)
+        if numels and trained_numel(step, index) > settings.reduce_bucket:
+            small = min(settings.reduce_bucket, sum(n for n in numels if n <= settings.reduce_bucket) * step.row[index].copies)
             source = "deepspeed runtime/comm/coalesced_collectives.py reduce_scatter_coalesced: the bucket's gradients, cut by rank, in a new tensor"
             yield numbers("gathered/reduced", "comm_buffer", width, small, "B", source)
 
