@@ -1,4 +1,4 @@
-"""A step is written once in sums, for the ledger, and once in program order, for the allocator: both come to the same peak on every measured job."""
+"""The ledger reads the program of a step with its loops closed, the allocator plays it tensor by tensor: both come to the same peak on every measured job."""
 
 from __future__ import annotations
 

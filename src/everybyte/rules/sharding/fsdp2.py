@@ -41,13 +41,15 @@ class Piece(NamedTuple):
 
     whole: tuple[int, ...]
     """Bytes of its gathered tensors, rows padded to a multiple of the ranks."""
+    size: int
+    """Their sum."""
     trained: int
     """Padded numbers that get a gradient."""
     own: int
     """Of these, this rank's."""
 
 
-EMPTY = Piece((), 0, 0)
+EMPTY = Piece((), 0, 0, 0)
 
 
 class Fsdp2(Sharded, frozen=True):
@@ -144,6 +146,8 @@ class Fsdp2Moves(UnitMoves):
         self.pieces = [EMPTY if name == ROOT else pieces.get(name, EMPTY) for name in names]
         self.last_block = max((i for i, name in enumerate(names) if name != ROOT and name not in layout.units.apart), default=-1)
         self.kept = [not layout.reshards or name in layout.kept_units or (layout.keeps_last and i == self.last_block) for i, name in enumerate(names)]
+        self.last = ""
+        """The slot of the buffer of the last unit that forward has gathered."""
         self.is_cast = layout.on_host or (layout.stored is not None and layout.stored != step.recipe.setup.weights)
 
     def accumulated(self) -> list[Op]:
@@ -167,22 +171,21 @@ class Fsdp2Moves(UnitMoves):
         unit, piece = (self.root, self.root_piece) if index < 0 else (self.units[index], self.pieces[index])
         if not piece.whole or self.layout.degree == 1:
             return []
-        return [*self.make("cast", self.cast(unit), GATHER), *self.make(buffer_of(index), sum(piece.whole), GATHER), *self.free("cast")]
+        return [*self.make("cast", self.cast(unit), GATHER), *self.make(buffer_of(index), piece.size, GATHER), *self.free("cast")]
 
     def _copy_out(self, index: int) -> list[Op]:
         piece, slot = (self.root_piece, WHOLE_ROOT) if index < 0 else (self.pieces[index], unit_of(index))
         if not piece.whole:
             return []
-        size = sum(piece.whole)
-        self.slots.setdefault(slot, []).append(size)
-        return [Make(slot, size, 0, piece.whole, self.layout.degree == 1 and self.is_cast)]
+        self.slots.setdefault(slot, []).append(piece.size)
+        return [Make(slot, piece.size, 0, piece.whole, self.layout.degree == 1 and self.is_cast)]
 
     def _enter(self, index: int) -> list[Op]:
         """Forward: the buffer of the last unit goes when the next one is copied out."""
         if index >= 0 and not self.pieces[index].whole:
             return []
-        earlier = [slot for slot in self.living() if slot.startswith("buffer/")]
-        return [*self._gather(index), *self._copy_out(index), *(op for slot in earlier for op in self.free(slot))]
+        earlier, self.last = self.last, buffer_of(index)
+        return [*self._gather(index), *self._copy_out(index), *self.free(earlier)]
 
     def before_forward(self, index: int, copy: int) -> list[Op]:
         """The unit before is freed, unless it stays, and this one gathered."""
@@ -257,7 +260,7 @@ def pieces_of(network: Network, setup: Setup, layout: Fsdp2) -> dict[str, Piece]
         trained, own = counts.get(name, (0, 0))
         more = numel * times if p.trainable else 0
         counts[name] = trained + more, own + ceil_div(more, ways)
-    return {name: Piece(tuple(sizes), *counts[name]) for name, sizes in whole.items()}
+    return {name: Piece(tuple(sizes), sum(sizes), *counts[name]) for name, sizes in whole.items()}
 
 
 def buffer_of(index: int) -> str:

@@ -107,18 +107,24 @@ class UnitMoves(Moves):
         self.root = sizes.get(ROOT, NOTHING)
         self.units: list[UnitSize] = [NOTHING if name == ROOT else sizes.get(name, NOTHING) for name in names]
         """Of each segment; nothing where it is in the root."""
+        places = range(len(self.units))
+        self._before, self._behind = self._neighbours(places), self._neighbours(places[::-1])[::-1]
+
+    def _neighbours(self, places: range) -> list[int]:
+        """Of each place, the one before it that has a unit, going through them in this order; -1: none."""
+        found, last = [], -1
+        for place in places:
+            found.append(last)
+            last = place if self.units[place].gathered else last
+        return found
 
     def earlier(self, index: int, copy: int) -> int:
         """Segment of the unit that comes before a copy of a segment; -1: none."""
-        if copy and self.units[index].gathered:
-            return index
-        return next((i for i in range(index - 1, -1, -1) if self.units[i].gathered), -1)
+        return index if copy and self.units[index].gathered else self._before[index]
 
     def later(self, index: int, copy: int) -> int:
         """Segment of the unit that comes behind it; -1: none."""
-        if copy + 1 < self.step.row[index].copies and self.units[index].gathered:
-            return index
-        return next((i for i in range(index + 1, len(self.units)) if self.units[i].gathered), -1)
+        return index if copy + 1 < self.step.row[index].copies and self.units[index].gathered else self._behind[index]
 
     def cast(self, unit: UnitSize) -> int:
         """Bytes of this rank's part of what is stored in another type than it is gathered in, or on the host."""
