@@ -21,7 +21,7 @@ from everybyte.layers.recording.size import Dim, elements
 from everybyte.layers.recording.tape import Parameter
 from everybyte.ledger.build import Line
 from everybyte.models.count import declared
-from everybyte.rules.sharding.fsdp_units import ROOT, gathered_bytes, padded, padded_numel
+from everybyte.rules.sharding.fsdp_units import ROOT, UnitSize, gathered_bytes, padded, padded_numel, unit_sizes
 from everybyte.rules.sharding.fully_sharded import WHOLE_ROOT, Sharded, UnitMoves, accumulated_of, row_of_bytes, unit_of
 from everybyte.rules.step.layout import WHOLE
 from everybyte.rules.step.persistent_state import Group, parameter_tensors
@@ -104,6 +104,10 @@ class Fsdp2(Sharded, frozen=True):
     def summed(self, recipe: Recipe) -> DType:
         """As the setting says, else the type in which they are made."""
         return self.reduce or super().summed(recipe)
+
+    def sizes(self, network: Network, setup: Setup) -> dict[str, UnitSize]:
+        """The units, whole, each tensor padded to a multiple of the ranks."""
+        return unit_sizes(network, setup, self.units, self.packed_tensors, self.ignores_adapters, self.degree)
 
     def lives(self, recipe: Recipe) -> GradientsLive:
         """Under no_sync autograd adds each gradient to the earlier one, unless that is of another type."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from everybyte.basics.record import Record
 from everybyte.basics.units import round_up
@@ -42,31 +40,6 @@ class UnitSize(Record, frozen=True):
 
 
 NOTHING = UnitSize(0, 0, 0)
-
-
-class UnitRow(NamedTuple):
-    """The units of the segments of a timeline. The root runs with all of them and is counted apart: it is nothing here."""
-
-    root: UnitSize
-    units: tuple[UnitSize, ...]
-    before: tuple[int | None, ...]
-    behind: tuple[int | None, ...]
-    """Segment of the unit that comes before or behind a copy of each segment, other than the root."""
-
-    @classmethod
-    def of(cls, parts: Sequence[tuple[str, int]], units: Units, sizes: Mapping[str, UnitSize]) -> UnitRow:
-        """That of a row of (piece of the network, copies)."""
-        names = [units.of(part) for part, _ in parts]
-        found = tuple(NOTHING if name == ROOT else sizes.get(name, NOTHING) for name in names)
-        steps = []
-        for order in (range(len(found)), range(len(found) - 1, -1, -1)):
-            last: int | None = None
-            neighbours: list[int | None] = [None] * len(found)
-            for index in order:
-                neighbours[index] = index if parts[index][1] > 1 else last
-                last = index if found[index].gathered else last
-            steps.append(tuple(neighbours))
-        return cls(sizes.get(ROOT, NOTHING), found, steps[0], steps[1])
 
 
 def gathered_bytes(parameter: Parameter, setup: Setup, packed_tensors: int, numel: int) -> int:

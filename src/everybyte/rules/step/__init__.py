@@ -1,1 +1,1 @@
-"""A training step on one rank: recipe, segments, what lives from step to step, the highest instants, the allocations in program order."""
+"""A training step on one rank: recipe, segments, what lives from step to step, the program of allocations and frees, and its readings."""
