@@ -314,3 +314,34 @@ def test_what_a_target_has_no_word_for_is_told() -> None:
     """Nothing of a job is dropped in silence."""
     job = job_from_mapping({"model": "m/m", "serve": {"engine": "tgi", "block_size": 16, "weights": "q4_k_m"}})
     assert [key for key, _ in export(job, "tgi").left_out] == ["serve.weights.format", "serve.block_size"]
+
+
+def test_a_launch_as_text_inside_a_file_of_another_tool() -> None:
+    """The text that starts a known program is read, with the environment and the accelerator that the file states."""
+    text = """
+    base_image: {image: "vllm/vllm-openai:v0.9.0"}
+    environment_variables: {VLLM_ATTENTION_BACKEND: FLASHINFER, HF_TOKEN: x}
+    docker_server:
+      start_command: sh -c "vllm serve org/m --max-model-len 4096 -tp 2"
+    resources: {accelerator: "H100:2"}
+    """
+    job = one(text, "config.yaml").job
+    assert job["hardware"] == {"gpus": 2, "gpu": "h100"}
+    assert (job["serve"]["context"], job["serve"]["attention"]) == (4096, "FLASHINFER")
+    block = one("resources: {accelerators: 'L4:1'}\nrun: |\n  cd x\n  vllm serve org/m \\\n    --max-num-seqs 4\n", "sky.yaml")
+    assert next(row.origin for row in block.settings if row.key == "serve.sequences") == "--max-num-seqs (sky.yaml:5)"
+
+
+def test_flags_of_several_engines_in_one_file() -> None:
+    """A recipe with flags for prefill and decode is two jobs with one model."""
+    text = """
+    model: {path: org/m}
+    resources: {gpu_type: b200}
+    backend:
+      vllm_config:
+        prefill: {tensor-parallel-size: 1, max-model-len: 9472, max-num-batched-tokens: 16384}
+        decode: {tensor-parallel-size: 4, max-model-len: 9472, max-num-seqs: 64}
+    """
+    first, second = (answer.job for answer in jobs(text, "recipe.yaml"))
+    assert (first["model"], first["hardware"]["gpu"], first["serve"]["batched_tokens"]) == ("org/m", "b200", 16384)
+    assert (second["model"], second["serve"]["mesh"]["tp"], second["serve"]["sequences"]) == ("org/m", 4, 64)

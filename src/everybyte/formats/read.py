@@ -10,6 +10,7 @@ from everybyte.formats.command import Command
 from everybyte.formats.context import Context
 from everybyte.formats.documents.document import Document
 from everybyte.formats.draft import JobDraft
+from everybyte.formats.launch_text import launch_texts
 from everybyte.formats.registry import COMPANIONS, STARTS_PROGRAMS, format_of_command, format_of_document, module_of, program_module
 from everybyte.formats.source import Source
 
@@ -64,6 +65,8 @@ def recognise(source: Source, context: Context) -> str:
     names = [name for document in documents if (name := format_of_document(document)) is not None]
     if names:
         return names[0]
+    if any(next(launch_texts(document.value), None) for document in documents):
+        return "launch-text"
     if source.ending in DATA_ENDINGS:
         raise BadInput(str(source.place(1)), f"is no format that is known here{_keys_of(documents)}; --as FORMAT says which it is")
     return "shell"

@@ -57,12 +57,14 @@ FORMATS: dict[str, str] = {
     "kubernetes": "containers.kubernetes",
     "llama-swap": "containers.llama_swap",
     "systemd": "containers.systemd",
+    "engine-bundle": "containers.bundle",
+    "launch-text": "containers.inside",
     "shell": "shell.script",
     "python": "shell.python",
 }
 """Format (also the word of --as) -> module below everybyte.formats."""
 
-STARTS_PROGRAMS = frozenset({"compose", "kubernetes", "llama-swap", "systemd", "shell", "python"})
+STARTS_PROGRAMS = frozenset({"compose", "kubernetes", "llama-swap", "systemd", "shell", "python", "launch-text"})
 """Formats whose files name commands rather than settings."""
 
 COMPANIONS = frozenset({"deepspeed", "accelerate", "peft"})
