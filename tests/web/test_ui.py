@@ -101,7 +101,7 @@ def test_a_taken_port_is_one_sentence() -> None:
         command = [*COMMAND[:-3], "--port", str(port), "--no-browser"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     assert done.returncode == 2
-    assert done.stderr == f"error: --port: {port} is taken by another program; try --port {port + 1}, or --port 0 for any free one\n"
+    assert done.stderr == f"error: --port: {port} is in use by another program; try --port {port + 1}, or --port 0 for any free one\n"
 
 
 def test_a_missing_extra_is_one_sentence() -> None:

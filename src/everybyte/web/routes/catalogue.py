@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from litestar import Response, get
@@ -30,6 +30,7 @@ from everybyte.web.forms import (
     FormulasAnswer,
     FormulaShown,
     GpusAnswer,
+    Language,
     MessagesAnswer,
     ModelsAnswer,
     ModelShown,
@@ -84,7 +85,7 @@ def words() -> Response[bytes]:
 
 
 @get("/api/messages", name="messages", sync_to_thread=False)
-def messages(lang: Literal["en", "zh"] = "en") -> Response[bytes]:
+def messages(lang: Annotated[Language, QueryParameter()] = "en") -> Response[bytes]:
     """What the page says in another language."""
     return _json(MessagesAnswer(messages=of_language(lang)))
 
