@@ -55,7 +55,7 @@ def test_a_full_queue_is_refused_at_once() -> None:
         assert time.monotonic() - began < 1
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "1"
-        assert "ask again" in error_of(refused)["message"]
+        assert "try again" in error_of(refused)["message"]
         assert first.result().status_code in (200, 503)
         assert post(base, "estimate", TRAIN).status_code == 200
 
