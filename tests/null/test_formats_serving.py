@@ -345,3 +345,11 @@ def test_flags_of_several_engines_in_one_file() -> None:
     first, second = (answer.job for answer in jobs(text, "recipe.yaml"))
     assert (first["model"], first["hardware"]["gpu"], first["serve"]["batched_tokens"]) == ("org/m", "b200", 16384)
     assert (second["model"], second["serve"]["mesh"]["tp"], second["serve"]["sequences"]) == ("org/m", 4, 64)
+
+
+@pytest.mark.parametrize(
+    "text", ["$ X=1 vllm serve org/m --dtype half\n", "export A=b\nvllm serve org/m --dtype half\n", "llama-server -m org/m \\\n -ot 'a=CPU' \\\n -ot 'b: c'\n"]
+)
+def test_a_command_that_is_yaml_by_chance_is_a_command(text: str) -> None:
+    """One line of text is YAML too; it is read as what it starts."""
+    assert one(text).job["model"] == "org/m"

@@ -65,11 +65,16 @@ def recognise(source: Source, context: Context) -> str:
     names = [name for document in documents if (name := format_of_document(document)) is not None]
     if names:
         return names[0]
-    if any(next(launch_texts(document.value), None) for document in documents):
+    if any(_is_plain_mapping(document.value) and next(launch_texts(document.value), None) for document in documents):
         return "launch-text"
     if source.ending in DATA_ENDINGS:
         raise BadInput(str(source.place(1)), f"is no format that is known here{_keys_of(documents)}; --as FORMAT says which it is")
     return "shell"
+
+
+def _is_plain_mapping(value: object) -> bool:
+    """A mapping whose keys are names, which no command line is by chance."""
+    return isinstance(value, dict) and all(re.fullmatch(r"[\w./-]+", str(key)) for key in value)
 
 
 def _by_text(source: Source) -> str | None:
