@@ -41,7 +41,7 @@ PROSE = re.compile(r"[A-Za-z]{2,}[,:;]? +(?:\{\d+\} *)?[A-Za-z]{2,}")
 NO_PROSE = re.compile(
     r"datum\.|^ *(?:\{(?!\d)|[<.#@:])|^--|://|\\left|font|width /|charset="
     r"|^everybyte [a-z]+ [^.]*$|/\S*\.(?:py|cpp|cc|cuh)\b|^\$|sans-serif|\bdiv\b|aria-|^(?:not )?(?:bold|dim)\b|^ ?everybyte \w"
-    r"|gradient\(|^\(prefers|^use strict$|^light dark$|^sr |device-width"
+    r"|\\[bSwds][^ ]|gradient\(|^\(prefers|^use strict$|^light dark$|^sr |device-width"
 )
 
 
