@@ -136,7 +136,7 @@ def kept_predicted(job: Fields) -> int:
     recipe = recipe_of(asked.train, network, defaults(asked.train), ResolvedSettings())
     setup = replace(recipe.setup, kernels=replace(recipe.setup.kernels, device="cpu"))
     course = StepTimeline(network, replace(recipe, setup=setup))
-    return sum(segment.copies * kept for segment, kept in zip(course.row, course.kept, strict=True))
+    return sum(segment.copies * measure.kept for segment, measure in zip(course.row, course.measures, strict=True))
 
 
 # -- inference --------------------------------------------------------------------------------------------------------------------
