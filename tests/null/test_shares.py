@@ -13,7 +13,7 @@ from everybyte.models.source import network_of
 from everybyte.rules.parallel.pipeline import Flight, covered
 from everybyte.rules.serving.pages import LayerCache, prices
 from everybyte.rules.serving.tensor_parallel import Cut, Sizes
-from everybyte.rules.sharding.fsdp import Fsdp1
+from everybyte.rules.sharding.fsdp1 import Fsdp1
 from everybyte.rules.sharding.zero.partitions import flat_group
 from everybyte.rules.step.persistent_state import groups
 

@@ -24,7 +24,7 @@ def test_what_waits_is_there_in_every_phase() -> None:
     alone = StepTimeline(network, recipe)
     place = next(index for index, segment in enumerate(alone.row) if segment.copies == 4)
     waiting = StepTimeline(network, recipe, waiting=((alone.row[place].part, 3),))
-    more = 3 * 4 * alone.kept[place]
+    more = 3 * 4 * alone.measures[place].kept
     assert more > 0
     for phase in ("forward", "backward"):
         assert waiting.peaks()[phase].bytes == alone.peaks()[phase].bytes + more
