@@ -22,8 +22,8 @@ EMPTY_CACHE: Event = (0, 0)
 class Script:
     """Events in program order. Rows that several layers play are kept as they are: a replay that takes them so is spared most of the work of writing events."""
 
-    def __init__(self) -> None:
-        self.items: list[Event | Played] = []
+    def __init__(self, items: list[Event | Played]) -> None:
+        self.items = items
 
     def __iter__(self) -> Iterator[Event]:
         """Every event."""

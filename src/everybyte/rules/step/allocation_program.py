@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import lru_cache
 from typing import Protocol
 
-from everybyte.basics.allocations import EMPTY_CACHE, Event
+from everybyte.basics.allocations import EMPTY_CACHE, Script
 from everybyte.basics.units import MiB, round_up
 from everybyte.layers.network import Network
 from everybyte.layers.recording.tape import Parameter
@@ -76,15 +76,15 @@ class Program(Player):
         super().__init__(training.timeline, training.compute_capability)
         self.training = training
 
-    def load(self) -> Iterator[Event]:
+    def load(self) -> None:
         """The weights, and whatever lives from the start."""
-        yield from self._written(self.training.layout.loading(self.training.network, self.training.recipe))
+        self._written(self.training.layout.loading(self.training.network, self.training.recipe))
         for line in self._from_the_start():
-            yield self._make(line.bytes)
+            self.items.append(self._make(line.bytes))
         for segment, micro_batches in zip(self.timeline.row, self.timeline.waiting, strict=True):
             point = self.timeline.points[segment.tower]
             for _ in range(micro_batches * segment.copies):
-                yield from (self._make(s.size.at(point)) for s in segment.tally.kept)
+                self.items += [self._make(s.size.at(point)) for s in segment.tally.kept]
 
     def _from_the_start(self) -> list[Line]:
         """What lives all the time beside weights, states and workspaces."""
@@ -92,13 +92,9 @@ class Program(Player):
         lines = (*training.layout.buffers(training.network, training.recipe), *training.inputs(), *training.extra)
         return [line for line in lines if line.bytes]
 
-    def states(self) -> Iterator[Event]:
+    def states(self) -> None:
         """Optimizer states and master copies, tensor by tensor, made in the first step."""
-        recipe = self.training.recipe
-        for p in self._trained():
-            master = (recipe.optimizer.master.nbytes(p.numel // p.count),) if recipe.optimizer.master is not None else ()
-            for size in (*recipe.optimizer.state_tensors(shape(p), p.dtype, p.name), *master):
-                yield self._make(round_up(size, BLOCK))
+        self._make_all(_states(self.training.network, self.training.recipe.timeless, self.training.layout))
 
     def leaves_large_tensors(self) -> bool:
         """Whether a step leaves a state, a gradient or a graph behind that belongs to the pool of large tensors (above 1 MiB)."""
@@ -118,17 +114,17 @@ class Program(Player):
         training = self.training
         return [p for p in training.layout.stepped_tensors(training.network, training.recipe.setup) if p.trainable and not p.buffer]
 
-    def optimizing(self, *, is_first: bool) -> Iterator[Event]:
+    def optimizing(self, *, is_first: bool) -> None:
         """The optimizer's step: states, if it is the first, and temporaries."""
         ops = self.training.layout.optimizing(self.training.network, self.training.recipe, is_first=is_first)
         if ops is not None:
-            yield from self._written(ops)
+            self._written(ops)
             return
         if is_first:
-            yield from self.states()
-        yield from self.step_temporaries()
+            self.states()
+        self.step_temporaries()
 
-    def step_temporaries(self) -> Iterator[Event]:
+    def step_temporaries(self) -> None:
         """Temporaries of the step, freed together: a multi-tensor step makes one beside each trained tensor, a loop one for the largest."""
         recipe = self.training.recipe
         total = sum(line.bytes for line in self.training.step_temporaries())
@@ -139,61 +135,61 @@ class Program(Player):
             scale = total / self.training.layout.trained(self.training.network, recipe.setup, recipe.gradient, recipe.stepped).weight_bytes
             kinds = ((recipe.stepped or p.dtype, p.numel // p.count) for p in self._trained())
             made = [self._make(int(scale * kind.nbytes(numel))) for kind, numel in kinds]
-        yield from made
-        yield from ((key, 0) for key, _ in made)
+        self.items += made
+        self._end(key for key, _ in made)
 
-    def load_companions(self) -> Iterator[Event]:
+    def load_companions(self) -> None:
         """Weights of the networks that run beside the trained one."""
-        yield from (self._make(line.bytes) for companion in self.training.companions for line in companion.weights())
+        self.items += [self._make(line.bytes) for companion in self.training.companions for line in companion.weights()]
 
     # -- a micro-batch ------------------------------------------------------------------------------------------------------
-    def forward_backward(self, *, syncs: bool = True) -> Iterator[Event]:
+    def forward_backward(self, *, syncs: bool = True) -> None:
         """A micro-batch, and what runs before it."""
-        yield from self._passes(within=False)
-        yield from super().forward_backward(syncs=syncs)
+        self._passes(within=False)
+        super().forward_backward(syncs=syncs)
 
-    def between(self) -> Iterator[Event]:
+    def between(self) -> None:
         """Reference models and the like."""
-        yield from self._passes(within=True)
+        self._passes(within=True)
 
-    def _passes(self, *, within: bool) -> Iterator[Event]:
+    def _passes(self, *, within: bool) -> None:
         """Forward passes of the companions, of which nothing stays."""
         for companion in self.training.companions:
             if companion.within == within:
                 writer = Player(companion.timeline, self.compute_capability)
                 beside = [self._make(line.bytes) for line in companion.beside]
-                yield from beside
-                writer.next_key, writer.waiting_handles = self.next_key, 0
-                yield from writer.forward_alone()
+                self.items += beside
+                writer.items, writer.next_key, writer.waiting_handles = self.items, self.next_key, 0
+                writer.forward_alone()
                 self.next_key = writer.next_key
-                yield from ((key, 0) for key, _ in beside)
+                self._end(key for key, _ in beside)
 
     # -- a step -------------------------------------------------------------------------------------------------------------
-    def step(self, *, is_first: bool = False) -> Iterator[Event]:
+    def step(self, *, is_first: bool = False) -> None:
         """Micro-batches and the optimizer; in the first step it makes its states."""
         recipe = self.training.recipe
         if recipe.gradients_live == "always":
-            yield from self.make_gradients()
+            self.make_gradients()
         elif recipe.gradients_live == "backward":
-            yield from self.free_gradients()
+            self.free_gradients()
         if self.training.layout.unshared:
-            yield from self.forward_backward(syncs=False)
-        yield from self.forward_backward()
-        yield from self.optimizing(is_first=is_first)
+            self.forward_backward(syncs=False)
+        self.forward_backward()
+        self.optimizing(is_first=is_first)
         if not recipe.gradients_between:
-            yield from self.free_gradients()
+            self.free_gradients()
         if recipe.empties_cache:
-            yield EMPTY_CACHE
+            self.items.append(EMPTY_CACHE)
 
-    def make_gradients(self) -> Iterator[Event]:
+    def make_gradients(self) -> None:
         """Gradients of all trained tensors, where an earlier micro-batch made them; they are there once, unless the last one shares them anew."""
         training = self.training
         recipe, layout = training.recipe, training.layout
         if self.gradients and not layout.unshared:
             return
-        yield from self.free_gradients()
+        self.free_gradients()
         if ops := written(self.timeline.network, recipe.timeless, layout).accumulated:
-            yield from self._written(ops)
+            self._written(ops)
             for slot in [slot for slot in self.slots if slot.startswith("shares/")]:
                 self.gradients += [key for keys in self.slots.pop(slot) for key in keys]
             return
@@ -201,10 +197,21 @@ class Program(Player):
             if p.trainable and not p.buffer:
                 key, size = self._make(round_up((recipe.gradient or p.dtype).nbytes(p.numel // p.count), BLOCK))
                 self.gradients.append(key)
-                yield key, size
+                self.items.append((key, size))
 
 
-def script(writer: Program) -> Iterator[Event]:
+@lru_cache(maxsize=256)
+def _states(network: Network, recipe: Recipe, layout: Layout) -> tuple[int, ...]:
+    """Bytes of the states and the master copy of each trained tensor, the same for every batch."""
+    sizes: list[int] = []
+    for p in layout.stepped_tensors(network, recipe.setup):
+        if p.trainable and not p.buffer:
+            sizes += recipe.optimizer.state_tensors(shape(p), p.dtype, p.name)
+            sizes += [recipe.optimizer.master.nbytes(p.numel // p.count)] if recipe.optimizer.master is not None else []
+    return tuple(round_up(size, BLOCK) for size in sizes)
+
+
+def script(writer: Program) -> Script:
     """Loading and the steps until the allocator has seen everything: the first makes the optimizer's states, the second runs beside them and finds
     the first's free blocks.
 
@@ -212,14 +219,15 @@ def script(writer: Program) -> Iterator[Event]:
     out, and what the first makes to stay is there from the start.
     """
     training = writer.training
-    yield from writer.load()
-    yield from writer.load_companions()
+    writer.load()
+    writer.load_companions()
     plan = training.recipe.recompute
     alike = plan.mode != "none" and plan.every == 1 and plan.in_flight is None and not writer.leaves_large_tensors()
     if alike:
-        yield from writer.states()
-        yield from writer.workspaces()
-        yield from writer.step()
-        return
-    yield from writer.step(is_first=True)
-    yield from writer.step()
+        writer.states()
+        writer.workspaces()
+        writer.step()
+        return Script(writer.items)
+    writer.step(is_first=True)
+    writer.step()
+    return Script(writer.items)

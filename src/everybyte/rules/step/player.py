@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
-from everybyte.basics.allocations import EMPTY_CACHE, STREAM_BITS, Event, finished, used_on
+from everybyte.basics.allocations import EMPTY_CACHE, STREAM_BITS, Event, Played, Rows, finished, flat, used_on
 from everybyte.rules.accounting.overhead import cublas_workspace
 from everybyte.rules.step.parts import Part, parts_of
 from everybyte.rules.step.program import Empty, Fetch, Free, Hold, Leave, Make, Merge, Op, Pass, Return, Reuse, Run, Section, Spend
@@ -18,6 +18,8 @@ class Player:
         self.timeline = timeline
         self.compute_capability = compute_capability
         self.next_key = 0
+        self.items: list[Event | Played] = []
+        """What has been played by now. Layers that run put their rows here as they are: tens of thousands of events would be most of what an answer costs."""
         self.slots: dict[str, list[tuple[int, ...]]] = {}
         """Keys of what lives in the slots of the program; several where it is several tensors."""
         self.waiting: dict[str, list[int]] = {}
@@ -52,75 +54,87 @@ class Player:
         self.next_key += 1
         return self.next_key, nbytes
 
-    def _workspace(self, handles_left: int) -> Iterator[Event]:
+    def _make_all(self, sizes: Sequence[int]) -> None:
+        """Tensors of these sizes, one after the other."""
+        first = self.next_key + 1
+        self.next_key += len(sizes)
+        self.items += zip(range(first, self.next_key + 1), sizes, strict=True)
+
+    def _end(self, keys: Iterable[int]) -> None:
+        """Frees what lives under keys."""
+        self.items += [(key, 0) for key in keys]
+
+    def _workspace(self, handles_left: int) -> None:
         """The workspace of a cuBLAS handle that multiplies for the first time. It stays, in the middle of whatever is cached then."""
         if self.waiting_handles > handles_left:
             self.waiting_handles = handles_left
-            yield self._make(cublas_workspace(self.compute_capability))
+            self.items.append(self._make(cublas_workspace(self.compute_capability)))
 
-    def workspaces(self) -> Iterator[Event]:
+    def workspaces(self) -> None:
         """Those of all cuBLAS handles."""
         for left in range(self.waiting_handles - 1, -1, -1):
-            yield from self._workspace(left)
+            self._workspace(left)
 
-    def free_gradients(self) -> Iterator[Event]:
+    def free_gradients(self) -> None:
         """zero_grad(set_to_none=True)."""
-        yield from ((key, 0) for key in self.gradients)
+        self._end(self.gradients)
         self.gradients = []
 
     # -- a micro-batch ------------------------------------------------------------------------------------------------------
-    def forward_backward(self, *, syncs: bool = True) -> Iterator[Event]:
+    def forward_backward(self, *, syncs: bool = True) -> None:
         """Forward and backward of one micro-batch. Gradients of weights stay; hidden states and their gradients are handed on from layer to layer."""
         timeline = self.timeline
         program = written(timeline.network, timeline.recipe.timeless, timeline.layout, syncs=syncs)
-        yield from self._sections(program.forward)
-        yield from self._free_cached(self.done[:-1])
-        yield from self.between()
-        yield from self._free_cached(self.done[-1:])
-        yield from self._sections(program.backward)
-        yield from self._end_backward()
+        self._sections(program.forward)
+        self._free_cached(self.done[:-1])
+        self.between()
+        self._free_cached(self.done[-1:])
+        self._sections(program.backward)
+        self._end_backward()
 
-    def between(self) -> Iterator[Event]:
+    def between(self) -> None:
         """What runs between forward and backward."""
-        return iter(())
 
-    def forward_alone(self) -> Iterator[Event]:
+    def forward_alone(self) -> None:
         """A forward pass that no backward follows."""
         timeline = self.timeline
-        yield from self._sections(written(timeline.network, timeline.recipe.timeless, timeline.layout).forward)
-        yield from self._free_cached(self.done)
-        yield from ((key, 0) for part, keys in self.done for key in dict.fromkeys(keys[slot] for slot in part.kept))
-        yield from ((key, 0) for held in self.slots.values() for keys in held for key in keys)
+        self._sections(written(timeline.network, timeline.recipe.timeless, timeline.layout).forward)
+        self._free_cached(self.done)
+        self._end(key for part, keys in self.done for key in dict.fromkeys(keys[slot] for slot in part.kept))
+        self._end(key for held in self.slots.values() for keys in held for key in keys)
 
-    def _sections(self, sections: Sequence[Section]) -> Iterator[Event]:
+    def _sections(self, sections: Sequence[Section]) -> None:
         for place, section in enumerate(sections):
             if not section.backward and place == len(sections) - 1:
-                yield from self._free_outlived()
+                self._free_outlived()
             for loop in section.loops:
                 for _ in range(loop.copies):
-                    yield from self._round(loop.body)
+                    self._round(loop.body)
         if self.flowing and not self.keeps:
-            yield self.flowing, 0
+            self._end((self.flowing,))
         self.flowing, self.keeps = 0, False
 
-    def _round(self, body: tuple[Op, ...]) -> Iterator[Event]:
+    def _round(self, body: tuple[Op, ...]) -> None:
         """What is done around one copy of a layer."""
         for op in body:
             if isinstance(op, Run):
-                yield from self._back(op.segment, body) if op.backward else self._run(op.segment)
+                if op.backward:
+                    self._back(op.segment, body)
+                else:
+                    self._run(op.segment)
             elif isinstance(op, (Leave, Fetch)):
-                yield from self._moved(op)
+                self._moved(op)
             elif isinstance(op, Spend):
-                yield from ((key, 0) for key in self.made[op.segment].pop())
+                self._end(self.made[op.segment].pop())
             elif isinstance(op, Merge):
-                yield self.passed.pop(op.what), 0
+                self._end((self.passed.pop(op.what),))
             elif isinstance(op, Return):
-                yield from ((key, 0) for key in self.returning)
+                self._end(self.returning)
                 self.returning = []
             else:
-                yield from self._written((op,))
+                self._written((op,))
 
-    def _written(self, ops: Iterable[Op]) -> Iterator[Event]:
+    def _written(self, ops: Iterable[Op]) -> None:
         """What is made and freed in slots."""
         for op in ops:
             if isinstance(op, Make):
@@ -128,57 +142,61 @@ class Player:
                 for size in op.parts or (op.bytes,):
                     cast = self._on(op.stream, size)
                     if op.casts:
-                        yield cast
+                        self.items.append(cast)
                     event = self._on(op.stream, size)
                     keys.append(event[0])
-                    yield event
+                    self.items.append(event)
                     if op.casts:
-                        yield cast[0], 0
+                        self._end((cast[0],))
                 self.slots.setdefault(op.slot, []).append(tuple(keys))
             elif isinstance(op, Free):
                 for key in self.slots[op.slot].pop(0):
                     if op.waits:
                         # the work that the compute stream has been given by now stands as a stream of its own
-                        yield used_on(key, key)
+                        self.items.append(used_on(key, key))
                         self.waiting.setdefault(op.slot, []).append(key)
-                    yield key, 0
+                    self._end((key,))
             elif isinstance(op, Reuse):
-                yield finished(self.waiting[op.slot].pop(0))
+                self.items.append(finished(self.waiting[op.slot].pop(0)))
             elif isinstance(op, Empty):
-                yield EMPTY_CACHE
+                self.items.append(EMPTY_CACHE)
             elif isinstance(op, Spend):
-                yield from self.free_gradients()
+                self.free_gradients()
 
     def _on(self, stream: int, nbytes: int) -> Event:
         key, size = self._make(nbytes)
         return (stream << STREAM_BITS) + key, size
 
-    def _run(self, index: int) -> Iterator[Event]:
+    def _run(self, index: int) -> None:
         """One copy of a segment runs forward."""
         part = self.parts[index]
         if part.starts_anew and self.flowing:
             self.merged += [] if self.keeps else [self.flowing]
             self.flowing = 0
         keys = self._keys(part, self.flowing)
-        yield from self._play(part.forward, keys, part.forward_product, self.timeline.recipe.handles - 1)
+        self._play(part.forward, keys, part.forward_product, self.timeline.recipe.handles - 1)
         self.flowing, self.keeps = keys[part.end] if part.end >= 0 else 0, part.keeps_end
         self.done.append((part, keys))
         if not part.tower:
-            yield from ((key, 0) for key in self.merged)
+            self._end(self.merged)
             self.merged = []
 
-    def _back(self, index: int, body: tuple[Op, ...]) -> Iterator[Event]:
+    def _back(self, index: int, body: tuple[Op, ...]) -> None:
         """The last copy of a segment that ran goes back; `body` says what stays of it."""
         part, keys = self.done.pop()
         if self.flowing and part.incoming < 0:
-            yield self.flowing, 0
+            self._end((self.flowing,))
         elif self.flowing:
             keys[part.incoming] = self.flowing
         elif part.incoming >= 0:
             # a network without a head, or a tower: the gradient of its output is made elsewhere
-            yield keys[part.incoming], part.incoming_bytes
-        played = self._play(part.backward, keys, part.backward_product, 0)
-        yield from self._but(played, self._staying(part, keys, body))
+            self.items.append((keys[part.incoming], part.incoming_bytes))
+        start, stays = len(self.items), self._staying(part, keys, body)
+        self._play(part.backward, keys, part.backward_product, 0)
+        if self.held or stays:
+            played = list(flat(self.items[start:]))
+            del self.items[start:]
+            self._but(played, stays)
         self.made.setdefault(index, []).append([keys[slot] for slot in part.gradients])
         self.outlived += [keys[slot] for slot in part.lingering]
         waits = {op.what for op in body if isinstance(op, Pass)}
@@ -186,7 +204,7 @@ class Player:
             if what in waits:
                 self.passed[what] = keys[slot]
             else:
-                yield keys[slot], 0
+                self._end((keys[slot],))
         self.flowing = keys[part.outgoing] if part.outgoing >= 0 else 0
 
     def _staying(self, part: Part, keys: list[int], body: tuple[Op, ...]) -> set[int]:
@@ -200,15 +218,12 @@ class Player:
         ends = {keys[slot] for slot in (part.start, part.end, part.incoming) if slot >= 0}
         return ends - ({keys[part.outgoing]} if part.outgoing >= 0 else set())
 
-    def _but(self, events: list[Event], ends: set[int]) -> Iterator[Event]:
+    def _but(self, events: list[Event], ends: set[int]) -> None:
         """Events but for the end of what stays; what recomputation makes while hooks hold the first of it has a key of its own."""
-        if not self.held and not ends:
-            yield from events
-            return
         for key, size in events:
             if size and key in self.held:
                 self.again[key], _ = self._make(size)
-                yield self.again[key], size
+                self.items.append((self.again[key], size))
                 continue
             ended = self.again.pop(key, key) if not size else key
             if not size and ended in self.held:
@@ -216,41 +231,40 @@ class Player:
             if not size and key in ends:
                 self.returning.append(ended)
             else:
-                yield ended, size
+                self.items.append((ended, size))
 
-    def _moved(self, op: Leave | Fetch) -> Iterator[Event]:
+    def _moved(self, op: Leave | Fetch) -> None:
         """What a layer keeps leaves the device; backward brings it back."""
         if isinstance(op, Fetch):
             part, keys = self.done[-1]
-            yield from ((keys[slot], size) for slot, size in part.offloaded)
+            self.items += [(keys[slot], size) for slot, size in part.offloaded]
             return
         part, keys = next((p, k) for p, k in self.done if p.index == op.segment and id(k) not in self.left)
         self.left.add(id(keys))
-        yield from ((keys[slot], 0) for slot, _ in part.offloaded)
+        self._end(keys[slot] for slot, _ in part.offloaded)
 
-    def _end_backward(self) -> Iterator[Event]:
+    def _end_backward(self) -> None:
         """Gradients stay, unless they have been accumulated; what hooks held goes, and the graph, unless it lives on."""
         made = [key for copies in self.made.values() for keys in copies for key in keys]
         self.made = {}
         if self.timeline.layout.lives(self.timeline.recipe) == "always":
             # but for the head's gradient of a tied table, which has waited for the embedding's
-            yield from ((key, 0) for key in made)
+            self._end(made)
         else:
             self.gradients += made
-        yield from ((key, 0) for key in self.held)
+        self._end(self.held)
         self.held, self.left = set(), set()
         for slot in [slot for slot in self.slots if slot.startswith("gradients/")]:
             self.gradients += [key for keys in self.slots.pop(slot) for key in keys]
         if not self.timeline.recipe.graph_outlives:
-            yield from self._free_outlived()
+            self._free_outlived()
 
-    @staticmethod
-    def _free_cached(done: list[tuple[Part, list[int]]]) -> Iterator[Event]:
+    def _free_cached(self, done: list[tuple[Part, list[int]]]) -> None:
         """What lives to the end of forward alone."""
-        yield from ((keys[slot], 0) for part, keys in done for slot in part.cached)
+        self._end(keys[slot] for part, keys in done for slot in part.cached)
 
-    def _free_outlived(self) -> Iterator[Event]:
-        yield from ((key, 0) for key in self.outlived)
+    def _free_outlived(self) -> None:
+        self._end(self.outlived)
         self.outlived = []
 
     def _keys(self, part: Part, flowing: int) -> list[int]:
@@ -261,8 +275,11 @@ class Player:
             keys[part.start] = flowing
         return keys
 
-    def _play(self, events: list[tuple[int, int]], keys: list[int], product: int, handles_left: int) -> list[Event]:
-        played = [(keys[slot], size) for slot, size in events]
-        if product >= 0 and self.waiting_handles > handles_left:
-            return [*played[:product], *self._workspace(handles_left), *played[product:]]
-        return played
+    def _play(self, rows: Rows, keys: list[int], product: int, handles_left: int) -> None:
+        """The rows of a part, with the workspace of a handle whose first product runs among them."""
+        if product < 0 or self.waiting_handles <= handles_left:
+            self.items.append((rows, keys))
+            return
+        self.items.append((rows[:product], keys))
+        self._workspace(handles_left)
+        self.items.append((rows[product:], keys))
