@@ -37,7 +37,7 @@ LENGTH_LIMIT = 0.25
 """A full answer with reserved bytes for a new length, in a process that knows the model."""
 MODEL_LIMIT = 1.0
 """A full answer for a model that the process has not seen."""
-HEADLINE_LIMIT_MS = 0.4
+HEADLINE_LIMIT_MS, EXPERTS_LIMIT_MS = 0.4, 0.6
 
 
 def train(model: str, gpus: int, framework: str, **settings: Any) -> dict[str, Any]:
@@ -81,7 +81,8 @@ def main() -> int:
     for name, job in JOBS.items():
         full, headline = new_lengths(job)
         rows.append(in_starts(f"{name}: a new length, in full", full, bare, LENGTH_LIMIT))
-        rows.append((f"{name}: a new length, headline", f"{1000 * headline:.2f} ms", f"{HEADLINE_LIMIT_MS:g} ms", 1000 * headline <= HEADLINE_LIMIT_MS))
+        limit = EXPERTS_LIMIT_MS if "Mixtral" in name else HEADLINE_LIMIT_MS
+        rows.append((f"{name}: a new length, headline", f"{1000 * headline:.2f} ms", f"{limit:g} ms", 1000 * headline <= limit))
     text = table(["what", "measured", "limit", "held"], [[what, value, limit, held(fine)] for what, value, limit, fine in rows])
     print(text)
     words = (
