@@ -76,9 +76,12 @@ def run(name: str) -> None:
 def draw(r: random.Random, model: str, framework: str) -> dict[str, Any]:
     """A layout of a model: GPUs, axes, chunks, batch, sequence, recomputing, sharding."""
     train: dict[str, Any] = {
-        "framework": framework, "micro_batch": r.choice((1, 2, 3, 4, 6, 8)), "seq_len": r.choice((2048, 4096, 8192, 16384, 32768)),
-        "grad_accum": r.choice((8, 16, 32, 64, 128)), "recompute": r.choice(("none", "selective", "full")),
-    }  # fmt: skip
+        "framework": framework,
+        "micro_batch": r.choice((1, 2, 3, 4, 6, 8)),
+        "seq_len": r.choice((2048, 4096, 8192, 16384, 32768)),
+        "grad_accum": r.choice((8, 16, 32, 64, 128)),
+        "recompute": r.choice(("none", "selective", "full")),
+    }
     if framework in ("megatron", "torchtitan"):
         train |= _divided(r, model, framework)
     if framework == "megatron":

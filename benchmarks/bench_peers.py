@@ -223,10 +223,16 @@ def ask_llm_analysis(task: Task, python: str) -> list[str] | None:
         return None
     c = task.config
     sizes = {
-        "name": "job", "num_layers": c["num_hidden_layers"], "n_head": c["num_attention_heads"], "hidden_dim": c["hidden_size"], "vocab_size": c["vocab_size"],
-        "max_seq_len": c["max_position_embeddings"], "num_key_value_heads": c["num_key_value_heads"], "ffn_embed_dim": c["intermediate_size"],
+        "name": "job",
+        "num_layers": c["num_hidden_layers"],
+        "n_head": c["num_attention_heads"],
+        "hidden_dim": c["hidden_size"],
+        "vocab_size": c["vocab_size"],
+        "max_seq_len": c["max_position_embeddings"],
+        "num_key_value_heads": c["num_key_value_heads"],
+        "ffn_embed_dim": c["intermediate_size"],
         "expansion_ratio": c["intermediate_size"] / c["hidden_size"],
-    }  # fmt: skip
+    }
     model = task.folder / "llm_analysis.json"
     model.write_text(json.dumps(sizes), encoding="utf-8")
     mode = "train" if task.trains else "infer"
@@ -254,10 +260,17 @@ def ask_cookbook(cookbook: Path) -> Callable[[Task, str], list[str] | None]:
             return None
         c = task.config
         flags = {
-            "--num-layers": c["num_hidden_layers"], "--hidden-size": c["hidden_size"], "--num-attention-heads": c["num_attention_heads"],
-            "--vocab-size": c["vocab_size"], "--sequence-length": task.seq, "--batch-size-per-gpu": task.batch, "--zero-stage": 0, "--num-mlp-linears": 3,
-            "--ffn-expansion-factor": c["intermediate_size"] / c["hidden_size"], "--kv-size-ratio": c["num_key_value_heads"] / c["num_attention_heads"],
-        }  # fmt: skip
+            "--num-layers": c["num_hidden_layers"],
+            "--hidden-size": c["hidden_size"],
+            "--num-attention-heads": c["num_attention_heads"],
+            "--vocab-size": c["vocab_size"],
+            "--sequence-length": task.seq,
+            "--batch-size-per-gpu": task.batch,
+            "--zero-stage": 0,
+            "--num-mlp-linears": 3,
+            "--ffn-expansion-factor": c["intermediate_size"] / c["hidden_size"],
+            "--kv-size-ratio": c["num_key_value_heads"] / c["num_attention_heads"],
+        }
         mode = (["--checkpoint-activations"] if task.recomputes else []) if task.trains else ["--infer"]
         return [python, str(cookbook / "calc" / "calc_transformer_mem.py"), *(str(x) for pair in flags.items() for x in pair), *mode]
 

@@ -55,17 +55,33 @@ JOBS: dict[str, dict[str, Any]] = {
         "meta-llama/Meta-Llama-3.1-70B", 256, "megatron", grad_accum=16, sharding="distributed-optimizer", mesh={"tp": 8, "sp": True, "pp": 4}
     ),
     "Mixtral 8x7B, Megatron on 64 GPUs": train(
-        "mistralai/Mixtral-8x7B-v0.1", 64, "megatron", grad_accum=16, sharding="distributed-optimizer", mesh={"tp": 2, "sp": True, "ep": 8},
+        "mistralai/Mixtral-8x7B-v0.1",
+        64,
+        "megatron",
+        grad_accum=16,
+        sharding="distributed-optimizer",
+        mesh={"tp": 2, "sp": True, "ep": 8},
         extra={"moe-token-dispatcher-type": "alltoall", "moe-grouped-gemm": True},
     ),
     "Llama 3.1 8B, vLLM": {
-        "model": "meta-llama/Meta-Llama-3.1-8B", "hardware": {"gpu": "l40s", "gpus": 1}, "serve": {"engine": "vllm", "context": FIRST},
+        "model": "meta-llama/Meta-Llama-3.1-8B",
+        "hardware": {"gpu": "l40s", "gpus": 1},
+        "serve": {"engine": "vllm", "context": FIRST},
     },
-}  # fmt: skip
+}
 MODELS = (
-    "Qwen/Qwen2.5-7B", "mistralai/Mistral-7B-v0.1", "google/gemma-2-9b", "microsoft/phi-2", "Qwen/Qwen3-4B", "google/gemma-2b", "01-ai/Yi-1.5-9B",
-    "EleutherAI/pythia-1.4b", "allenai/OLMo-1B-hf", "Qwen/Qwen3-30B-A3B", "mistralai/Mixtral-8x7B-v0.1",
-)  # fmt: skip
+    "Qwen/Qwen2.5-7B",
+    "mistralai/Mistral-7B-v0.1",
+    "google/gemma-2-9b",
+    "microsoft/phi-2",
+    "Qwen/Qwen3-4B",
+    "google/gemma-2b",
+    "01-ai/Yi-1.5-9B",
+    "EleutherAI/pythia-1.4b",
+    "allenai/OLMo-1B-hf",
+    "Qwen/Qwen3-30B-A3B",
+    "mistralai/Mixtral-8x7B-v0.1",
+)
 """Families and sizes of all kinds; each is asked for once."""
 
 

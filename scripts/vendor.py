@@ -39,10 +39,12 @@ PACKAGES = (
     Package("vega-interpreter", "1.2.0", "evaluates their expressions without eval, so that the page can forbid it", ("build/vega-interpreter.min.js",)),
     Package("vega-embed", "6.29.0", "puts a picture into the page, with tooltips", ("build/vega-embed.min.js",)),
     Package(
-        "katex", "0.16.22", "sets formulas",
+        "katex",
+        "0.16.22",
+        "sets formulas",
         ("dist/katex.min.js", "dist/katex.min.css", *(f"dist/fonts/KaTeX_{font}.woff2" for font in FONTS)),
     ),
-)  # fmt: skip
+)
 LICENCES = ("LICENSE", "LICENSE.md", "LICENSE.txt", "LICENCE")
 
 

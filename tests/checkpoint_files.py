@@ -9,9 +9,17 @@ from pathlib import Path
 from typing import Any
 
 LLAMA_CONFIG = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 96, "max_position_embeddings": 512, "tie_word_embeddings": False,
-}  # fmt: skip
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 128,
+    "vocab_size": 96,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": False,
+}
 
 _SAFETENSORS_BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "F8_E4M3": 8, "I64": 64, "I32": 32, "U8": 8, "BOOL": 8, "F4": 4}
 
@@ -76,10 +84,16 @@ def gguf_bytes(metadata: dict[str, Any], tensors: dict[str, tuple[str, list[int]
 def gguf_llama_metadata(arch: str = "llama") -> dict[str, Any]:
     """Metadata of a two-layer model with 4 heads on 2 key-value heads."""
     return {
-        "general.architecture": arch, f"{arch}.block_count": 2, f"{arch}.context_length": 512, f"{arch}.embedding_length": 64,
-        f"{arch}.feed_forward_length": 128, f"{arch}.attention.head_count": 4, f"{arch}.attention.head_count_kv": 2,
-        f"{arch}.attention.layer_norm_rms_epsilon": 1e-5, "tokenizer.ggml.tokens": [f"t{i}" for i in range(96)],
-    }  # fmt: skip
+        "general.architecture": arch,
+        f"{arch}.block_count": 2,
+        f"{arch}.context_length": 512,
+        f"{arch}.embedding_length": 64,
+        f"{arch}.feed_forward_length": 128,
+        f"{arch}.attention.head_count": 4,
+        f"{arch}.attention.head_count_kv": 2,
+        f"{arch}.attention.layer_norm_rms_epsilon": 1e-5,
+        "tokenizer.ggml.tokens": [f"t{i}" for i in range(96)],
+    }
 
 
 GGUF_LLAMA_TENSORS: dict[str, tuple[str, list[int]]] = {

@@ -31,7 +31,7 @@ WHY = {
     "weights": "Checkpoints in which some tensors stay wider than the format's name says.",
     "peak.allocated": "Compiled and fused kernels keep other tensors than their plain forms.",
     "host.bytes": "Few runs print it.",
-}  # fmt: skip
+}
 """Why a figure is weak; a test of the page fails when a weak figure has no reason here."""
 
 HEAD = """\

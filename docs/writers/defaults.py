@@ -26,9 +26,18 @@ def defaults_page() -> str:
     layouts = table(("framework", "shardings, the fastest first", "source"), _layouts())
     flags = table(("flag", "command", "means", "known from"), _aliases())
     return page(
-        "Defaults and flags", INTRODUCTION, "## Starting points", points, "## Several GPUs", SEVERAL, layouts, "## Flags of other programs", FOREIGN, flags,
+        "Defaults and flags",
+        INTRODUCTION,
+        "## Starting points",
+        points,
+        "## Several GPUs",
+        SEVERAL,
+        layouts,
+        "## Flags of other programs",
+        FOREIGN,
+        flags,
         wide=True,
-    )  # fmt: skip
+    )
 
 
 def _points() -> Iterator[tuple[str, str, str, str]]:

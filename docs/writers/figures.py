@@ -11,8 +11,12 @@ INTRODUCTION = """\
 The names in `figures` of an answer, in `given` of a job and in measured runs. A figure that a framework has no such thing for is left out, never zero.
 Sizes are bytes in files, and GiB where people read them."""
 UNITS = {
-    "kv.tokens": "tokens", "kv.blocks": "pages", "kv.block_size": "tokens a page", "kv.concurrency": "sequences", "kv.bytes_per_token": "bytes a token",
-}  # fmt: skip
+    "kv.tokens": "tokens",
+    "kv.blocks": "pages",
+    "kv.block_size": "tokens a page",
+    "kv.concurrency": "sequences",
+    "kv.bytes_per_token": "bytes a token",
+}
 KNOWN_BY = """\
 ## Who has which
 
@@ -25,10 +29,13 @@ def figures_page(measured: Measured) -> str:
     names = sorted({name for figures in measured.figures.values() for name in figures if name in FIGURE_MEANING}, key=list(FIGURE_MEANING).index)
     holders = [(f"`{name}`", ", ".join(sorted(engine for engine, figures in measured.figures.items() if name in figures))) for name in names]
     return page(
-        "Figures", INTRODUCTION, table(("figure", "unit", "meaning", "median error"), rows, "lllr"),
+        "Figures",
+        INTRODUCTION,
+        table(("figure", "unit", "meaning", "median error"), rows, "lllr"),
         "Errors are those of [the measured runs](../accuracy.md); a figure without one has not been measured in a run that we know.",
-        KNOWN_BY, table(("figure", "frameworks and engines"), holders),
-    )  # fmt: skip
+        KNOWN_BY,
+        table(("figure", "frameworks and engines"), holders),
+    )
 
 
 def unit(name: str) -> str:

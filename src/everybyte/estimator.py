@@ -62,7 +62,10 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
         job=filled_in(job, found),
         settings=tuple(found.choices.settings),
         model=ModelFacts(
-            name=network.name, params=parameter_count(network), active_params=active_count(network), trainable_params=found.trainable_params,
+            name=network.name,
+            params=parameter_count(network),
+            active_params=active_count(network),
+            trainable_params=found.trainable_params,
             layers=network.layers,
         ),
         hardware=HardwareFacts(gpu=device.name, capacity=capacity) if capacity else None,
@@ -74,12 +77,16 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
         host=host,
         assumptions=(*_counted_as(job, network), *found.choices.assumptions, *_if_uneven(found, worst)),
         warnings=(
-            *found.refusals, *found.choices.warnings, *_beyond_the_positions(network, found), *_near_the_limit(ranks, replays), *lacks,
+            *found.refusals,
+            *found.choices.warnings,
+            *_beyond_the_positions(network, found),
+            *_near_the_limit(ranks, replays),
+            *lacks,
             *_of_the_settings(allocator, replays),
             *(f"{key} is the given value, not the computed one" for key in given),
         ),
         refusals=found.refusals,
-    )  # fmt: skip
+    )
 
 
 def _counted_as(job: Job, network: Network) -> tuple[str, ...]:
@@ -240,9 +247,14 @@ def _rank_answer(rank: Rank, device: Device, peak_reserved: int) -> RankAnswer:
     device_bytes = peak_reserved + _outside(rank, device)
     figures = {"peak.allocated": peak.allocated, "peak.reserved": peak_reserved, "peak.device": device_bytes, **_static(totals)}
     return RankAnswer(
-        label=rank.label, gpus=rank.gpus, stage=rank.stage, figures=figures, peak_phase=peak.name, phases=phases,
+        label=rank.label,
+        gpus=rank.gpus,
+        stage=rank.stage,
+        figures=figures,
+        peak_phase=peak.name,
+        phases=phases,
         ledger=(*ledger.entries, *build(dict.fromkeys(totals, _beside(rank, device))).entries),
-    )  # fmt: skip
+    )
 
 
 @lru_cache(maxsize=256)

@@ -99,10 +99,17 @@ def test_no_row_on_a_card_is_unknown() -> None:
     for path in [*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("se*/*.yaml"), *JOBS.glob("*.yaml")]:
         assert not [entry.id for rank in answer(path).ranks for entry in rank.ledger if entry.category == "unknown"], path
     job = {
-        "model": "meta-llama/Llama-2-13b-hf", "hardware": {"gpu": "a100-40gb", "gpus": 8},
-        "train": {"framework": "deepspeed", "micro_batch": 1, "seq_len": 512, "precision": "bf16-master", "sharding": "zero3",
-                  "offload": {"params": "cpu", "optimizer": "cpu"}},
-    }  # fmt: skip
+        "model": "meta-llama/Llama-2-13b-hf",
+        "hardware": {"gpu": "a100-40gb", "gpus": 8},
+        "train": {
+            "framework": "deepspeed",
+            "micro_batch": 1,
+            "seq_len": 512,
+            "precision": "bf16-master",
+            "sharding": "zero3",
+            "offload": {"params": "cpu", "optimizer": "cpu"},
+        },
+    }
     assert estimate(read_job(job)).host["host/cached blocks"] > 0
 
 

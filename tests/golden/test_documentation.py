@@ -146,8 +146,11 @@ def test_every_category_has_a_page_with_a_picture(category: str) -> None:
     name = category.replace("_", "-")
     text = (DOCS / "concepts" / "categories" / f"{name}.md").read_text(encoding="utf-8")
     assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == [
-        "What sets its size", "What changes it, and the price", "Where others show it", "Common mistakes",
-    ]  # fmt: skip
+        "What sets its size",
+        "What changes it, and the price",
+        "Where others show it",
+        "Common mistakes",
+    ]
     assert f"(../../pictures/{name}.svg)" in text
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     assert 150 <= len(prose.split()) <= 450

@@ -89,7 +89,7 @@ ASKED: tuple[str, ...] = (
     "serve meta-lama/Llama-3.2-1B --gpu h100",
     "trian meta-llama/Llama-3.2-1B",
     "meta-llama/Llama-3.2-1B --gpu h100",
-)  # fmt: skip
+)
 """Command lines as people type them."""
 
 

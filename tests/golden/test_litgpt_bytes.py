@@ -32,9 +32,17 @@ GATED = {**SHARED, "qkv_bias": False, "out_bias": False, "mlp_bias": False, "gat
 LLAMA = {**GATED, "head_size": 16, "rotary": 16, "ffn": 352, "activation": "silu"}
 GEMMA = {**GATED, "head_size": 32, "rotary": 32, "ffn": 512, "activation": "gelu_tanh"}
 PLAIN = {
-    **SHARED, "head_size": 16, "groups": 8, "qkv_bias": True, "out_bias": True, "ffn": 512, "gated": False, "mlp_bias": True, "norm": "layer",
+    **SHARED,
+    "head_size": 16,
+    "groups": 8,
+    "qkv_bias": True,
+    "out_bias": True,
+    "ffn": 512,
+    "gated": False,
+    "mlp_bias": True,
+    "norm": "layer",
     "parallel": True,
-}  # fmt: skip
+}
 MODELS: dict[str, dict[str, Any]] = {
     "llama": {**LLAMA, "groups": 8},
     "grouped": {**LLAMA, "groups": 2},

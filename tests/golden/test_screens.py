@@ -47,12 +47,18 @@ SERVER = answer(
     name="",
     job={"model": "m", "hardware": {"gpus": 2}, "serve": {"engine": "sglang", "context": 8192, "mesh": {"tp": 2}, "weights": {"format": "fp8"}}},
     figures={
-        "peak.allocated": 20 * 2**30, "peak.device": 21 * 2**30, "weights": 8 * 2**30, "kv.pool": 10 * 2**30, "kv.tokens": 81_920, "kv.concurrency": 10.0,
-        "decode.tokens_per_s": 104, "decode.batch_tokens_per_s": 804,
+        "peak.allocated": 20 * 2**30,
+        "peak.device": 21 * 2**30,
+        "weights": 8 * 2**30,
+        "kv.pool": 10 * 2**30,
+        "kv.tokens": 81_920,
+        "kv.concurrency": 10.0,
+        "decode.tokens_per_s": 104,
+        "decode.batch_tokens_per_s": 804,
     },
     headroom=25_318_832_210 - 21 * 2**30,
     range={},
-)  # fmt: skip
+)
 
 PIPELINE = answer(
     capacity=25_000_000_000,

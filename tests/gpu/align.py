@@ -38,9 +38,11 @@ def align(ours: StepTimeline, theirs: StepTimeline, part: str) -> Alignment:
     first_a, first_b = ours.parts[part][0], theirs.parts[part][0]
     steps = SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
     return Alignment(
-        part, (len(a), len(b)), sum(a1 - a0 for tag, a0, a1, _, _ in steps if tag == "equal"),
+        part,
+        (len(a), len(b)),
+        sum(a1 - a0 for tag, a0, a1, _, _ in steps if tag == "equal"),
         [Difference(range(first_a + a0, first_a + a1), range(first_b + b0, first_b + b1)) for tag, a0, a1, b0, b1 in steps if tag != "equal"],
-    )  # fmt: skip
+    )
 
 
 def only_one(ours: StepTimeline, theirs: StepTimeline, part: str) -> list[tuple[int, int, str]]:

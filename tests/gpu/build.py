@@ -13,8 +13,12 @@ import torch
 from torch import nn
 
 Fields = dict[str, Any]
-CLASSES = {"ForCausalLM": "AutoModelForCausalLM", "LMHeadModel": "AutoModelForCausalLM", "ForMaskedLM": "AutoModelForMaskedLM",
-           "ForImageClassification": "AutoModelForImageClassification"}  # fmt: skip
+CLASSES = {
+    "ForCausalLM": "AutoModelForCausalLM",
+    "LMHeadModel": "AutoModelForCausalLM",
+    "ForMaskedLM": "AutoModelForMaskedLM",
+    "ForImageClassification": "AutoModelForImageClassification",
+}
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -121,9 +125,13 @@ def pack(model: nn.Module, quantization: Fields, device: str) -> None:
         for name, child in list(parent.named_children()):
             if isinstance(child, nn.Linear) and name != "lm_head":
                 packed = bnb.nn.Linear4bit(
-                    child.in_features, child.out_features, bias=child.bias is not None, compute_dtype=child.weight.dtype,
-                    compress_statistics=quantization.get("double", False), quant_type=quantization["format"],
-                )  # fmt: skip
+                    child.in_features,
+                    child.out_features,
+                    bias=child.bias is not None,
+                    compute_dtype=child.weight.dtype,
+                    compress_statistics=quantization.get("double", False),
+                    quant_type=quantization["format"],
+                )
                 packed.weight = bnb.nn.Params4bit(
                     child.weight.data.cpu(), requires_grad=False, compress_statistics=quantization.get("double", False), quant_type=quantization["format"]
                 )

@@ -33,57 +33,157 @@ class Measured:
 
 
 LLAMA: Fields = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 16,
-    "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 32000, "max_position_embeddings": 16384, "rms_norm_eps": 1e-6,
-    "hidden_act": "silu", "tie_word_embeddings": False, "attention_dropout": 0.0,
-}  # fmt: skip
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 1024,
+    "intermediate_size": 2816,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "vocab_size": 32000,
+    "max_position_embeddings": 16384,
+    "rms_norm_eps": 1e-6,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+    "attention_dropout": 0.0,
+}
 LLAMA_1B: Fields = {
-    **LLAMA, "hidden_size": 2048, "intermediate_size": 8192, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
+    **LLAMA,
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
     "tie_word_embeddings": True,
-}  # fmt: skip
+}
 QWEN: Fields = {
-    "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 12,
-    "num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151936, "max_position_embeddings": 8192, "rms_norm_eps": 1e-6,
-    "hidden_act": "silu", "tie_word_embeddings": True, "attention_dropout": 0.0, "use_sliding_window": False,
-}  # fmt: skip
+    "architectures": ["Qwen2ForCausalLM"],
+    "model_type": "qwen2",
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+    "vocab_size": 151936,
+    "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-6,
+    "hidden_act": "silu",
+    "tie_word_embeddings": True,
+    "attention_dropout": 0.0,
+    "use_sliding_window": False,
+}
 GEMMA: Fields = {
-    "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "hidden_size": 1152, "intermediate_size": 6912, "num_hidden_layers": 12,
-    "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 256, "vocab_size": 262144, "max_position_embeddings": 8192, "rms_norm_eps": 1e-6,
-    "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True, "sliding_window": 512, "sliding_window_pattern": 6,
-    "query_pre_attn_scalar": 256, "attention_dropout": 0.0,
-}  # fmt: skip
+    "architectures": ["Gemma3ForCausalLM"],
+    "model_type": "gemma3_text",
+    "hidden_size": 1152,
+    "intermediate_size": 6912,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 1,
+    "head_dim": 256,
+    "vocab_size": 262144,
+    "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-6,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "tie_word_embeddings": True,
+    "sliding_window": 512,
+    "sliding_window_pattern": 6,
+    "query_pre_attn_scalar": 256,
+    "attention_dropout": 0.0,
+}
 MIXTRAL: Fields = {
-    "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_size": 768, "intermediate_size": 1536, "num_hidden_layers": 8,
-    "num_attention_heads": 12, "num_key_value_heads": 4, "vocab_size": 32000, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
-    "hidden_act": "silu", "tie_word_embeddings": False, "num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None,
-    "attention_dropout": 0.0, "output_router_logits": False,
-}  # fmt: skip
+    "architectures": ["MixtralForCausalLM"],
+    "model_type": "mixtral",
+    "hidden_size": 768,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 4,
+    "vocab_size": 32000,
+    "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-5,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+    "sliding_window": None,
+    "attention_dropout": 0.0,
+    "output_router_logits": False,
+}
 GPT2: Fields = {
-    "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": 1024, "n_layer": 12, "n_head": 16, "n_positions": 1024, "vocab_size": 50257,
-    "activation_function": "gelu_new", "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1, "tie_word_embeddings": True,
-}  # fmt: skip
+    "architectures": ["GPT2LMHeadModel"],
+    "model_type": "gpt2",
+    "n_embd": 1024,
+    "n_layer": 12,
+    "n_head": 16,
+    "n_positions": 1024,
+    "vocab_size": 50257,
+    "activation_function": "gelu_new",
+    "resid_pdrop": 0.1,
+    "embd_pdrop": 0.1,
+    "attn_pdrop": 0.1,
+    "tie_word_embeddings": True,
+}
 NEOX: Fields = {
-    "architectures": ["GPTNeoXForCausalLM"], "model_type": "gpt_neox", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 12,
-    "num_attention_heads": 16, "vocab_size": 50304, "max_position_embeddings": 2048, "hidden_act": "gelu", "rotary_pct": 0.25,
-    "use_parallel_residual": True, "tie_word_embeddings": False, "hidden_dropout": 0.0, "attention_dropout": 0.0,
-}  # fmt: skip
+    "architectures": ["GPTNeoXForCausalLM"],
+    "model_type": "gpt_neox",
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 16,
+    "vocab_size": 50304,
+    "max_position_embeddings": 2048,
+    "hidden_act": "gelu",
+    "rotary_pct": 0.25,
+    "use_parallel_residual": True,
+    "tie_word_embeddings": False,
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+}
 BERT: Fields = {
-    "architectures": ["BertForMaskedLM"], "model_type": "bert", "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
-    "num_attention_heads": 12, "vocab_size": 30522, "max_position_embeddings": 512, "type_vocab_size": 2, "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "tie_word_embeddings": True,
-}  # fmt: skip
+    "architectures": ["BertForMaskedLM"],
+    "model_type": "bert",
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "vocab_size": 30522,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "tie_word_embeddings": True,
+}
 VIT: Fields = {
-    "architectures": ["ViTForImageClassification"], "model_type": "vit", "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
-    "num_attention_heads": 12, "image_size": 224, "patch_size": 16, "num_channels": 3, "hidden_act": "gelu", "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0, "qkv_bias": True, "id2label": {str(i): str(i) for i in range(1000)},
-}  # fmt: skip
+    "architectures": ["ViTForImageClassification"],
+    "model_type": "vit",
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "image_size": 224,
+    "patch_size": 16,
+    "num_channels": 3,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "qkv_bias": True,
+    "id2label": {str(i): str(i) for i in range(1000)},
+}
 RESNET_50: Fields = {
-    "family": "cnn", "image": 224, "classes": 1000, "stages": [
-        {"block": "plain", "channels": 64, "kernel": 7, "stride": 2, "pool": 2}, {"block": "bottleneck", "channels": 256, "blocks": 3},
-        {"block": "bottleneck", "channels": 512, "blocks": 4, "stride": 2}, {"block": "bottleneck", "channels": 1024, "blocks": 6, "stride": 2},
+    "family": "cnn",
+    "image": 224,
+    "classes": 1000,
+    "stages": [
+        {"block": "plain", "channels": 64, "kernel": 7, "stride": 2, "pool": 2},
+        {"block": "bottleneck", "channels": 256, "blocks": 3},
+        {"block": "bottleneck", "channels": 512, "blocks": 4, "stride": 2},
+        {"block": "bottleneck", "channels": 1024, "blocks": 6, "stride": 2},
         {"block": "bottleneck", "channels": 2048, "blocks": 3, "stride": 2},
     ],
-}  # fmt: skip
+}
 
 LORA: Fields = {"kind": "lora", "rank": 16, "alpha": 32, "targets": "all-linear", "dtype": "fp32"}
 REENTRANT, PLAIN_RECOMPUTE = {"policy": "full", "reentrant": True}, {"policy": "full", "reentrant": False}
@@ -92,9 +192,14 @@ REENTRANT, PLAIN_RECOMPUTE = {"policy": "full", "reentrant": True}, {"policy": "
 def train(name: str, model: Fields, micro_batch: int, seq_len: int, *needs: str, **settings: Any) -> Measured:
     """A plain training loop. Every setting that matters is stated."""
     section: Fields = {
-        "framework": "pytorch", "micro_batch": micro_batch, "seq_len": seq_len, "precision": "bf16-mixed", "attention": "sdpa", "recompute": "none",
+        "framework": "pytorch",
+        "micro_batch": micro_batch,
+        "seq_len": seq_len,
+        "precision": "bf16-mixed",
+        "attention": "sdpa",
+        "recompute": "none",
         "optimizer": {"name": "adamw", "impl": "foreach"},
-    }  # fmt: skip
+    }
     kind = "shape" if "family" in model else "config"
     return Measured(name, {"everybyte": 1, "name": name, "model": {kind: model}, "train": {**section, **settings}}, needs)
 
@@ -160,14 +265,29 @@ JOBS: tuple[Measured, ...] = (
     serve("prefill-eager", LLAMA_1B, 1, 4096, attention="eager", extra={"use_cache": False}),
     serve("prefill-cached", LLAMA, 2, 4096, extra={"use_cache": True}),
     serve("prefill-fp32", LLAMA, 1, 4096, weights="fp32", extra={"use_cache": False}),
-)  # fmt: skip
+)
 
 TINY: Fields = {
-    "hidden_size": 96, "intermediate_size": 208, "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 24,
-    "vocab_size": 320, "max_position_embeddings": 128, "sliding_window": 16, "sliding_window_pattern": 2, "num_local_experts": 4,
-    "n_embd": 96, "n_layer": 2, "n_head": 6, "n_positions": 128, "image_size": 32, "patch_size": 8, "query_pre_attn_scalar": 24,
+    "hidden_size": 96,
+    "intermediate_size": 208,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 24,
+    "vocab_size": 320,
+    "max_position_embeddings": 128,
+    "sliding_window": 16,
+    "sliding_window_pattern": 2,
+    "num_local_experts": 4,
+    "n_embd": 96,
+    "n_layer": 2,
+    "n_head": 6,
+    "n_positions": 128,
+    "image_size": 32,
+    "patch_size": 8,
+    "query_pre_attn_scalar": 24,
     "id2label": {str(i): str(i) for i in range(10)},
-}  # fmt: skip
+}
 """Sizes of the small twins; a field that a config does not have, or has as null, is left as it is."""
 TINY_TOKENS, TINY_ROWS, TINY_SIDE = 24, 2, 64
 

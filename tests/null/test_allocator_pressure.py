@@ -142,9 +142,11 @@ def test_the_block_map() -> None:
     allocator = replay([(1, 5 * MiB + 1), (2, 3 * MiB), (3, 4 * MiB), (2, 0), (OTHER + 9, 100)])
     large, small = allocator.segments()
     assert [(b.size, b.requested, b.state, b.key) for b in large.blocks] == [
-        (5 * MiB + 512, 5 * MiB + 1, "active_allocated", 1), (3 * MiB, 0, "inactive", 0), (4 * MiB, 4 * MiB, "active_allocated", 3),
+        (5 * MiB + 512, 5 * MiB + 1, "active_allocated", 1),
+        (3 * MiB, 0, "inactive", 0),
+        (4 * MiB, 4 * MiB, "active_allocated", 3),
         (8 * MiB - 512, 0, "inactive", 0),
-    ]  # fmt: skip
+    ]
     assert (large.size, large.active, large.small, large.stream) == (20 * MiB, 9 * MiB + 512, False, 0)
     assert (small.size, small.small, small.stream, small.blocks[0].key) == (2 * MiB, True, 1, OTHER + 9)
     assert allocator.inactive_split == 3 * MiB + 8 * MiB - 512 + 2 * MiB - 512
@@ -163,9 +165,12 @@ def test_the_log() -> None:
     log: list[Action] = []
     replay([(1, 30 * MiB), used_on(1, 1), (1, 0), finished(1), EMPTY_CACHE], log=log)
     assert [(a.name, a.size, a.key, a.event) for a in log] == [
-        ("segment_alloc", 30 * MiB, 0, 0), ("alloc", 30 * MiB, 1, 0), ("free_requested", 30 * MiB, 1, 2), ("free_completed", 30 * MiB, 1, 3),
+        ("segment_alloc", 30 * MiB, 0, 0),
+        ("alloc", 30 * MiB, 1, 0),
+        ("free_requested", 30 * MiB, 1, 2),
+        ("free_completed", 30 * MiB, 1, 3),
         ("segment_free", 30 * MiB, 0, 4),
-    ]  # fmt: skip
+    ]
     log.clear()
     replay([(1, MiB), (1, 0), EMPTY_CACHE], AllocatorSettings(expandable_segments=True), log=log)
     assert [a.name for a in log] == ["segment_map", "alloc", "free_requested", "free_completed", "segment_unmap"]

@@ -328,11 +328,14 @@ def test_first_lookup_is_quick() -> None:
     assert min(times) < 0.02  # 4 ms on an idle machine; reading all configs takes 40
 
 
-@pytest.mark.parametrize(("words", "names"), [
-    ("qwen3", ["Qwen/Qwen3-0.6B", "Qwen/Qwen3-1.7B", "Qwen/Qwen3-4B"]),
-    ("qwen3 32b", ["Qwen/Qwen3-32B"]),
-    ("llama 8b", ["meta-llama/Meta-Llama-3-8B", "meta-llama/Meta-Llama-3.1-8B"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("qwen3", ["Qwen/Qwen3-0.6B", "Qwen/Qwen3-1.7B", "Qwen/Qwen3-4B"]),
+        ("qwen3 32b", ["Qwen/Qwen3-32B"]),
+        ("llama 8b", ["meta-llama/Meta-Llama-3-8B", "meta-llama/Meta-Llama-3.1-8B"]),
+    ],
+)
 def test_a_search_puts_plain_names_and_small_numbers_first(words: str, names: list[str]) -> None:
     """Of models that match, those whose names are made of the words stand first, and 4B stands before 32B and 235B."""
     found = [row.name for row in matches(all_models(), words.split(), lambda row: (row.name,))]

@@ -207,10 +207,13 @@ def test_one_picture_is_written(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "name", "message"),
     [
-        ("chart.pdf", None, r"\.svg, \.png, \.html"), ("x.svg", "crad", "did you mean card"), ("x.svg", "knob", "knob:micro_batch"),
-        ("x.svg", "knob:micro_bach", "micro_batch"), ("x.html", "card", "has all of them"),
+        ("chart.pdf", None, r"\.svg, \.png, \.html"),
+        ("x.svg", "crad", "did you mean card"),
+        ("x.svg", "knob", "knob:micro_batch"),
+        ("x.svg", "knob:micro_bach", "micro_batch"),
+        ("x.html", "card", "has all of them"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_asked_for(path: str, name: str | None, message: str) -> None:
     """Another ending, an unknown picture, a knob without or with an unknown setting: one clear message each."""
     with pytest.raises(BadInput, match=message):

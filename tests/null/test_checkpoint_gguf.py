@@ -41,8 +41,13 @@ def test_a_model(tmp_path: Path) -> None:
     assert found.tensors[3] == StoredTensor("blk.0.attn_q.weight", "q4_0", (64, 64), 64 * 64 // 32 * 18)
     assert found.config is not None
     assert {k: found.config[k] for k in ("model_type", "hidden_size", "num_key_value_heads", "head_dim", "vocab_size", "tie_word_embeddings")} == {
-        "model_type": "llama", "hidden_size": 64, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 96, "tie_word_embeddings": False,
-    }  # fmt: skip
+        "model_type": "llama",
+        "hidden_size": 64,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "vocab_size": 96,
+        "tie_word_embeddings": False,
+    }
     assert found.metadata["llama.rope.scaling.factors"] == [1.0, 2.0]
     assert found.metadata["tokenizer.ggml.tokens"] == SkippedArray(96)
     assert found.metadata["llama.long"] == SkippedArray(5000)
@@ -258,9 +263,16 @@ def test_old_deepseek_lengths() -> None:
     """Files from before the latent cache state the length of a head as key_length; V2 chooses experts by softmax."""
     original = model_config("deepseek-ai/DeepSeek-V2-Lite")
     more = {
-        "attention__kv_lora_rank": 512, "attention__key_length": 192, "attention__value_length": 128, "rope__dimension_count": 64, "expert_count": 64,
-        "expert_used_count": 6, "expert_shared_count": 2, "expert_feed_forward_length": 1408, "leading_dense_block_count": 1,
-    }  # fmt: skip
+        "attention__kv_lora_rank": 512,
+        "attention__key_length": 192,
+        "attention__value_length": 128,
+        "rope__dimension_count": 64,
+        "expert_count": 64,
+        "expert_used_count": 6,
+        "expert_shared_count": 2,
+        "expert_feed_forward_length": 1408,
+        "leading_dense_block_count": 1,
+    }
     config = config_from_gguf(described("deepseek2", original, **more), fake_tensors(shapes={EMBEDDING: (102400, 2048)}))
     assert config["model_type"] == "deepseek_v2"
     for key in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "kv_lora_rank", "n_routed_experts", "n_shared_experts"):

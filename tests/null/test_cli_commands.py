@@ -62,9 +62,26 @@ def test_the_answer_has_the_form_of_the_contract(jobs: dict[str, str], capsys: p
     run(["estimate", jobs["small"], "--json"])
     (line,) = json_lines(capsys)
     assert list(line) == [
-        "everybyte", "schema", "name", "job", "settings", "model", "hardware", "fits", "verdict", "chance", "headroom", "figures", "range", "ranks", "host",
-        "assumptions", "warnings", "caveats", "advice",
-    ]  # fmt: skip
+        "everybyte",
+        "schema",
+        "name",
+        "job",
+        "settings",
+        "model",
+        "hardware",
+        "fits",
+        "verdict",
+        "chance",
+        "headroom",
+        "figures",
+        "range",
+        "ranks",
+        "host",
+        "assumptions",
+        "warnings",
+        "caveats",
+        "advice",
+    ]
     assert (line["everybyte"], line["schema"]) == (__version__, 1)
     assert line["fits"] is True
     assert all(type(value) is int for value in line["figures"].values())
@@ -309,12 +326,15 @@ def test_examples_in_the_help_are_answered(command: list[str], capsys: pytest.Ca
         assert run(shlex.split(example)[1:]) in (0, 1), example
 
 
-@pytest.mark.parametrize(("words", "expected"), [
-    ("everybyte tr", {"train", "trace"}),
-    ("everybyte train Qwen/Qwen3-0", {"Qwen/Qwen3-0.6B"}),
-    ("everybyte train llama --gpu rtx-409", {"rtx-4090", "rtx-4090-d", "rtx-4090-laptop"}),
-    ("everybyte serve x --gpu h200", {"h200-sxm-141gb", "h200-nvl-141gb"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("everybyte tr", {"train", "trace"}),
+        ("everybyte train Qwen/Qwen3-0", {"Qwen/Qwen3-0.6B"}),
+        ("everybyte train llama --gpu rtx-409", {"rtx-4090", "rtx-4090-d", "rtx-4090-laptop"}),
+        ("everybyte serve x --gpu h200", {"h200-sxm-141gb", "h200-nvl-141gb"}),
+    ],
+)
 def test_a_shell_completes(words: str, expected: set[str]) -> None:
     """Commands, models and GPUs are completed by what click prints to the shell."""
     environment = {**os.environ, "_EVERYBYTE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}

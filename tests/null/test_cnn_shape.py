@@ -27,9 +27,13 @@ def resnet(block: str, counts: tuple[int, ...], **more: int) -> dict[str, Any]:
 
 
 VGG16 = {
-    "family": "cnn", "image": 224, "norm": "none", "dense": [4096, 4096], "dropout": 0.5,
+    "family": "cnn",
+    "image": 224,
+    "norm": "none",
+    "dense": [4096, 4096],
+    "dropout": 0.5,
     "stages": [{"channels": c, "blocks": b, "pool": 2} for c, b in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(

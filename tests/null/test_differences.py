@@ -31,11 +31,14 @@ def test_equal_kinds_differ_in_nothing() -> None:
     assert causes(HERE, HERE) == "nothing"
 
 
-@pytest.mark.parametrize(("here", "there", "names"), [
-    (("a.yaml", "CUDA0"), ("b.yaml", "CUDA0"), ("a", "b")),
-    (("old/job.yaml", "gpu 0"), ("new/job.yaml", "gpu 0"), ("old/job.yaml", "new/job.yaml")),
-    (("a.yaml", "pp0"), ("b.yaml", "pp1"), ("a pp0", "b pp1")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("here", "there", "names"),
+    [
+        (("a.yaml", "CUDA0"), ("b.yaml", "CUDA0"), ("a", "b")),
+        (("old/job.yaml", "gpu 0"), ("new/job.yaml", "gpu 0"), ("old/job.yaml", "new/job.yaml")),
+        (("a.yaml", "pp0"), ("b.yaml", "pp1"), ("a pp0", "b pp1")),
+    ],
+)
 def test_two_sides_never_have_one_name(here: tuple[str, str], there: tuple[str, str], names: tuple[str, str]) -> None:
     """Ranks of the same label are called by their files, files of the same name by their paths."""
     assert told_apart(here, there) == names

@@ -13,17 +13,28 @@ from everybyte.ledger.answer import Answer
 
 LLAMA = {
     "config": {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 4,
-        "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 4096, "max_position_embeddings": 2048,
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": 256,
+        "intermediate_size": 704,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "vocab_size": 4096,
+        "max_position_embeddings": 2048,
     }
-}  # fmt: skip
+}
 GPT2 = {"shape": {"family": "gpt", "layers": 3, "hidden": 96, "ffn": 384, "heads": 6, "vocab": 1000, "max_positions": 256}}
 LORA = {"kind": "lora", "rank": 4, "targets": ["q_proj", "v_proj"]}
 KINDS: list[dict[str, Any]] = [
-    {}, {"adapter": LORA}, {"adapter": {"kind": "adapter"}}, {"adapter": {"kind": "adapter-v2"}}, {"adapter": LORA, "quantization": {"format": "nf4"}},
+    {},
+    {"adapter": LORA},
+    {"adapter": {"kind": "adapter"}},
+    {"adapter": {"kind": "adapter-v2"}},
+    {"adapter": LORA, "quantization": {"format": "nf4"}},
     {"adapter": {"kind": "lora", "targets": "all-linear"}, "quantization": {"format": "nf4", "double": True}, "version": "2023-10-20"},
     {"loss": {"kind": "standard"}, "extra": {"chunk_size": 0}},
-]  # fmt: skip
+]
 
 
 def answer(framework: str = "litgpt", model: Any = LLAMA, **train: Any) -> Answer:
@@ -40,9 +51,17 @@ def peak(found: Answer) -> int:
 
 @pytest.mark.parametrize(
     ("version", "day"),
-    [("2023-10-20 (commit 8641822, torch 2.1)", (2023, 10, 20)), ("2024 (repo 26857050)", (2024, 6, 15)), ("2024-05 (torch 2.4)", (2024, 5, 15)),
-     ("0.4.5", (2024, 6, 10)), ("0.5.1", (2024, 10, 10)), ("LitGPT 0.5.13", (2026, 6, 29)), ("0.1", (2023, 6, 15)), (None, (2026, 6, 29))],
-)  # fmt: skip
+    [
+        ("2023-10-20 (commit 8641822, torch 2.1)", (2023, 10, 20)),
+        ("2024 (repo 26857050)", (2024, 6, 15)),
+        ("2024-05 (torch 2.4)", (2024, 5, 15)),
+        ("0.4.5", (2024, 6, 10)),
+        ("0.5.1", (2024, 10, 10)),
+        ("LitGPT 0.5.13", (2026, 6, 29)),
+        ("0.1", (2023, 6, 15)),
+        (None, (2026, 6, 29)),
+    ],
+)
 def test_a_version_is_a_day(version: str | None, day: tuple[int, int, int]) -> None:
     """Dates, years and release numbers name a day; without a version it is the latest release."""
     assert release_of(version).number == day
@@ -154,9 +173,15 @@ def test_nanogpt_dropout_costs_masks() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "path"),
-    [({"compile": True}, "train.compile"), ({"adapter": LORA}, "train.adapter"), ({"precision": "bf16"}, "train.precision"),
-     ({"recompute": "full"}, "train.recompute"), ({"sharding": "ddp"}, "train.sharding"), ({"quantization": {"format": "nf4"}}, "train.quantization")],
-)  # fmt: skip
+    [
+        ({"compile": True}, "train.compile"),
+        ({"adapter": LORA}, "train.adapter"),
+        ({"precision": "bf16"}, "train.precision"),
+        ({"recompute": "full"}, "train.recompute"),
+        ({"sharding": "ddp"}, "train.sharding"),
+        ({"quantization": {"format": "nf4"}}, "train.quantization"),
+    ],
+)
 def test_what_nanogpt_refuses(settings: dict[str, Any], path: str) -> None:
     """One message with the place of the setting."""
     with pytest.raises(BadInput) as error:

@@ -23,8 +23,16 @@ N, H = 4096, 1024
 HEADS = Heads(16, 16, 64, rope=False, bias=False, out_bias=False)
 EXPERT = Dense(512, "silu", gated=True, bias=False)
 GPT: dict[str, Any] = {
-    "family": "gpt", "layers": 16, "hidden": 512, "ffn": 2048, "heads": 8, "kv_heads": 8, "head_dim": 64, "vocab": 50257, "max_positions": 1024,
-}  # fmt: skip
+    "family": "gpt",
+    "layers": 16,
+    "hidden": 512,
+    "ffn": 2048,
+    "heads": 8,
+    "kv_heads": 8,
+    "head_dim": 64,
+    "vocab": 50257,
+    "max_positions": 1024,
+}
 
 
 def job(**train: Any) -> dict[str, Any]:

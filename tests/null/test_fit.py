@@ -141,10 +141,14 @@ def test_a_job_without_gpu_and_a_job_that_is_always_refused() -> None:
 def test_a_quick_no_changes_nothing(gpu: str, key: str, alloc_conf: str) -> None:
     """Values whose tensors alone are more than the card has are not replayed: the largest that fits, what was tried, and why the next does not do are the
     same as with a full answer for each."""
-    job = read_job({
-        "model": "Qwen/Qwen3-0.6B", "hardware": {"gpu": gpu}, "env": {"alloc_conf": alloc_conf},
-        "train": {"framework": "transformers", "micro_batch": 1, "seq_len": 1024, "precision": "bf16"},
-    })  # fmt: skip
+    job = read_job(
+        {
+            "model": "Qwen/Qwen3-0.6B",
+            "hardware": {"gpu": gpu},
+            "env": {"alloc_conf": alloc_conf},
+            "train": {"framework": "transformers", "micro_batch": 1, "seq_len": 1024, "precision": "bf16"},
+        }
+    )
     asked: list[Job] = []
 
     def full(job: Job) -> Answer:

@@ -56,11 +56,11 @@ def at(job: dict[str, Any], key: str) -> Any:
         ("vllm serve org/m --no-enable-prefix-caching", {"serve.extra.enable_prefix_caching": False}),
         ("vllm serve org/m --limit-mm-per-prompt.video 0 --limit-mm-per-prompt.image 2", {"serve.multimodal": {"video": 0, "image": 2}}),
         ("vllm serve org/m --limit-mm-per-prompt image=4", {"serve.multimodal": {"image": 4}}),
-        ("vllm serve org/m --speculative-config '{\"method\": \"mtp\", \"num_speculative_tokens\": 2}'", {"serve.draft": {"method": "mtp", "tokens": 2}}),
+        ('vllm serve org/m --speculative-config \'{"method": "mtp", "num_speculative_tokens": 2}\'', {"serve.draft": {"method": "mtp", "tokens": 2}}),
         ("vllm serve org/m -dp 8 --enable-expert-parallel", {"serve.mesh": {"dp": 8, "ep": 8}, "hardware.gpus": 8}),
         ("vllm serve org/m --kv-cache-dtype fp8_e4m3 --block-size 32", {"serve.kv_dtype": "fp8", "serve.block_size": 32}),
         ("vllm serve org/m --enable-lora --max-lora-rank 64 --max-loras 4", {"serve.lora": {"rank": 64, "count": 4}}),
-        ("vllm serve org/m -O0 --compilation-config '{\"cudagraph_mode\": \"NONE\"}'", {"serve.cuda_graphs": False}),
+        ('vllm serve org/m -O0 --compilation-config \'{"cudagraph_mode": "NONE"}\'', {"serve.cuda_graphs": False}),
         ("VLLM_ATTENTION_BACKEND=FLASHINFER vllm serve org/m", {"serve.attention": "FLASHINFER"}),
         ("python -m sglang.launch_server --model-path org/m --tp 4 --mem-frac 0.7 --context-len 8192", {"serve.memory_fraction": 0.7, "serve.context": 8192}),
         ("python -m sglang.launch_server --model-path m/m --tp 8 --dp 4 --enable-dp-attention", {"serve.mesh": {"tp": 8, "dp": 4}, "hardware.gpus": 8}),
@@ -78,7 +78,7 @@ def at(job: dict[str, Any], key: str) -> Any:
         ("lmdeploy serve api_server org/m --tp 2 --quant-policy 8 --cache-max-entry-count 0.5", {"serve.kv_dtype": "int8", "serve.memory_fraction": 0.5}),
         ("lmdeploy serve api_server org/m --model-format awq --session-len 4096", {"serve.weights": {"format": "awq"}, "serve.context": 4096}),
     ],
-)  # fmt: skip
+)
 def test_flags_of_engines(command: str, expected: dict[str, Any]) -> None:
     """Each flag sets the job key that it means."""
     job = one(command).job

@@ -13,9 +13,14 @@ from everybyte.formats.serving.reading import Reading
 from everybyte.formats.source import Source, command_source
 
 FILES = {
-    "vllm": "vllm.csv", "sglang": "sglang.csv", "tensorrt-llm": "tensorrt_llm.csv", "lmdeploy": "lmdeploy.csv", "tgi": "tgi.csv", "llama.cpp": "llamacpp.csv",
+    "vllm": "vllm.csv",
+    "sglang": "sglang.csv",
+    "tensorrt-llm": "tensorrt_llm.csv",
+    "lmdeploy": "lmdeploy.csv",
+    "tgi": "tgi.csv",
+    "llama.cpp": "llamacpp.csv",
     "ollama": "ollama.csv",
-}  # fmt: skip
+}
 
 
 def told(text: str, name: str = "") -> dict[str, str]:

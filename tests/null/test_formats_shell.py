@@ -47,12 +47,27 @@ def test_a_word_knows_the_line_it_comes_from() -> None:
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
-        ("${A:-d}", "d"), ("${B:-d}", "b"), ("${A:--1}", "-1"), ("${B:+x}", "x"), ("${A:=e}", "e"), ("${B%b}c", "c"), ("${P##*/}", "y.gguf"),
-        ("${P%.*}", "m/y"), ("${P//[mx]/k}", "k/y.gguf"), ("$((8 * ${N} / 2))", "16"), ("$(expr 16 / $N)", "4"), ("$((N > 2 ? 7 : 8))", "7"),
-        ("${L[1]}", "two"), ("${#L[@]}", "2"),
-        ("$(basename $P .gguf)", "y"), ("$(echo 0,1,2 | tr ',' '\\n' | wc -l)", "3"), ("`echo $N`", "4"), ("${B^^}", "B"), ("${P:0:1}", "m"),
+        ("${A:-d}", "d"),
+        ("${B:-d}", "b"),
+        ("${A:--1}", "-1"),
+        ("${B:+x}", "x"),
+        ("${A:=e}", "e"),
+        ("${B%b}c", "c"),
+        ("${P##*/}", "y.gguf"),
+        ("${P%.*}", "m/y"),
+        ("${P//[mx]/k}", "k/y.gguf"),
+        ("$((8 * ${N} / 2))", "16"),
+        ("$(expr 16 / $N)", "4"),
+        ("$((N > 2 ? 7 : 8))", "7"),
+        ("${L[1]}", "two"),
+        ("${#L[@]}", "2"),
+        ("$(basename $P .gguf)", "y"),
+        ("$(echo 0,1,2 | tr ',' '\\n' | wc -l)", "3"),
+        ("`echo $N`", "4"),
+        ("${B^^}", "B"),
+        ("${P:0:1}", "m"),
     ],
-)  # fmt: skip
+)
 def test_forms_of_variables(written: str, expected: str) -> None:
     """Every form comes to what bash makes of it."""
     assert words(one(f"B=b N=4 P=m/y.gguf\nL=(one # first\n two)\nprogram {written}\n"))[1:] == [expected]
@@ -63,8 +78,10 @@ def test_what_cannot_be_known_is_kept_as_written_with_the_reason() -> None:
     command = one('vllm serve "$1" --tensor-parallel-size $(nvidia-smi -L | wc -l) --port $PORT\n')
     assert words(command) == ["vllm", "serve", "$1", "--tensor-parallel-size", "$(nvidia-smi -L | wc -l)", "--port", "$PORT"]
     assert [word.unknown for word in command.words if word.unknown] == [
-        "$1 is an argument of the script", "$(nvidia-smi -L | wc -l) is never run", "$PORT is not set in the script",
-    ]  # fmt: skip
+        "$1 is an argument of the script",
+        "$(nvidia-smi -L | wc -l) is never run",
+        "$PORT is not set in the script",
+    ]
 
 
 def test_placeholders_are_no_redirections() -> None:

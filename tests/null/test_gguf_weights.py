@@ -122,8 +122,12 @@ def test_wide_ends() -> None:
 def test_roles_and_what_stays_plain() -> None:
     """Names decide: norms, routers, convolutions and positions stay; latents of attention are no values until 2026."""
     assert [role_of(f"blk.1.{leaf}.weight") for leaf in ("attn_q", "attn_q_a", "ffn_down_exps", "ffn_gate_shexp", "ssm_in")] == [
-        "q", "other", "down", "gate", "other",
-    ]  # fmt: skip
+        "q",
+        "other",
+        "down",
+        "gate",
+        "other",
+    ]
     plain = ("blk.0.attn_norm.weight", "blk.0.ffn_gate_inp.weight", "blk.0.ssm_conv1d.weight", "position_embd.weight", "blk.0.ssm_a")
     assert not any(is_quantised(name, 2) for name in plain)
     assert is_quantised("blk.0.attn_k_b.weight", 3)
@@ -151,9 +155,16 @@ def test_formats_of_gguf_are_told_to_other_engines(word: str) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "form"),
-    [("awq", ("awq", 128, 4, 1)), ("hqq", ("mlx", 64, 4, 1)), ("eetq", ("int8", 0, 8, 1)), ("w4a16", ("int4", 128, 4, 1)), ("fp6", ("mean", 64, 6, 1)),
-     ({"format": "aqlm", "bits": 2.29}, ("mean", 64, 229, 100)), ({"format": "gptq", "bits": 3, "group_size": 32}, ("gptq", 32, 3, 1))],
-)  # fmt: skip
+    [
+        ("awq", ("awq", 128, 4, 1)),
+        ("hqq", ("mlx", 64, 4, 1)),
+        ("eetq", ("int8", 0, 8, 1)),
+        ("w4a16", ("int4", 128, 4, 1)),
+        ("fp6", ("mean", 64, 6, 1)),
+        ({"format": "aqlm", "bits": 2.29}, ("mean", 64, 229, 100)),
+        ({"format": "gptq", "bits": 3, "group_size": 32}, ("gptq", 32, 3, 1)),
+    ],
+)
 def test_words_of_packed_checkpoints(asked: Any, form: tuple[str, int, int, int]) -> None:
     """A word means a layout; one without a public layout counts by its stated bits."""
     job = read_job({"model": MODEL, "serve": {"weights": asked}})

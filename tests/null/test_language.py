@@ -50,14 +50,17 @@ def test_translations_have_the_holes_of_their_messages(script: ModuleType) -> No
         assert set(script.HOLE.findall(translation)) <= set(script.HOLE.findall(message)), message
 
 
-@pytest.mark.parametrize(("text", "spoken"), [
-    ("needs 21.4 GiB of 23.6: ", "需要 21.4 GiB / 23.6："),
-    (" - routing is balanced: every expert gets the same number of tokens", " - 假定路由均衡：每个专家分到相同数量的 token"),
-    ("'foo' is not supported for LitGPT; supported: nf4 and fp4", "LitGPT 不支持 'foo'；支持：nf4 and fp4"),
-    ("peak 21.4 GiB in backward", "peak 21.4 GiB in backward"),
-    ("layers.0-31/mlp", "layers.0-31/mlp"),
-    ("", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "spoken"),
+    [
+        ("needs 21.4 GiB of 23.6: ", "需要 21.4 GiB / 23.6："),
+        (" - routing is balanced: every expert gets the same number of tokens", " - 假定路由均衡：每个专家分到相同数量的 token"),
+        ("'foo' is not supported for LitGPT; supported: nf4 and fp4", "LitGPT 不支持 'foo'；支持：nf4 and fp4"),
+        ("peak 21.4 GiB in backward", "peak 21.4 GiB in backward"),
+        ("layers.0-31/mlp", "layers.0-31/mlp"),
+        ("", ""),
+    ],
+)
 def test_said(text: str, spoken: str) -> None:
     """Whole messages, messages with values in them, and what the catalogue does not have."""
     speak("zh")
@@ -66,13 +69,16 @@ def test_said(text: str, spoken: str) -> None:
     assert said(text) == text
 
 
-@pytest.mark.parametrize(("variables", "word"), [
-    ({"EVERYBYTE_LANG": "zh"}, "假设"),
-    ({"LANG": "zh_CN.UTF-8"}, "假设"),
-    ({"LANG": "zh_CN.UTF-8", "EVERYBYTE_LANG": "en"}, "Assumed"),
-    ({"LANG": "de_DE.UTF-8"}, "Assumed"),
-    ({}, "Assumed"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("variables", "word"),
+    [
+        ({"EVERYBYTE_LANG": "zh"}, "假设"),
+        ({"LANG": "zh_CN.UTF-8"}, "假设"),
+        ({"LANG": "zh_CN.UTF-8", "EVERYBYTE_LANG": "en"}, "Assumed"),
+        ({"LANG": "de_DE.UTF-8"}, "Assumed"),
+        ({}, "Assumed"),
+    ],
+)
 def test_the_environment_chooses(variables: dict[str, str], word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """EVERYBYTE_LANG comes before LANG; a language without a catalogue is answered in English."""
     for name in ("EVERYBYTE_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):

@@ -20,12 +20,17 @@ from records import read, record, table, write
 
 RESULT = {
     "environment": {
-        "gpu": "NVIDIA H200", "memory_bytes": 150_000_000_000, "compute_capability": "9.0", "driver": "580.1", "cuda": "13.0",
-        "versions": {"torch": "2.13.0", "transformers": "5.24.0"}, "alloc_conf": "",
+        "gpu": "NVIDIA H200",
+        "memory_bytes": 150_000_000_000,
+        "compute_capability": "9.0",
+        "driver": "580.1",
+        "cuda": "13.0",
+        "versions": {"torch": "2.13.0", "transformers": "5.24.0"},
+        "alloc_conf": "",
     },
     "figures": {"static.allocated": 2**30, "peak.allocated": 8 * 2**30, "peak.reserved": 9 * 2**30, "peak.device": 10 * 2**30},
     "device_by": "NVML, this process",
-}  # fmt: skip
+}
 
 
 def test_names_are_unique() -> None:

@@ -10,9 +10,21 @@ from everybyte import estimate, headline
 from everybyte.basics.errors import BadInput
 
 SHAPE: dict[str, Any] = {
-    "family": "gpt", "layers": 8, "hidden": 1024, "ffn": 4096, "heads": 16, "kv_heads": 16, "head_dim": 64, "vocab": 32000, "activation": "gelu",
-    "norm": "layernorm", "position": "learned", "max_positions": 2048, "bias": True, "tied": False,
-}  # fmt: skip
+    "family": "gpt",
+    "layers": 8,
+    "hidden": 1024,
+    "ffn": 4096,
+    "heads": 16,
+    "kv_heads": 16,
+    "head_dim": 64,
+    "vocab": 32000,
+    "activation": "gelu",
+    "norm": "layernorm",
+    "position": "learned",
+    "max_positions": 2048,
+    "bias": True,
+    "tied": False,
+}
 GRAPHS = {"cuda-graph-impl": "transformer_engine", "cuda-graph-modules": "[attn]"}
 AT_START = {**GRAPHS, "cuda-graph-warmup-steps": 0}
 BATCH, LENGTH = 2, 2048

@@ -21,10 +21,24 @@ from everybyte.rules.parallel.stages import dealt
 
 PATTERN = "MEM*-EM"
 HYBRID: dict[str, Any] = {
-    "family": "hybrid", "layers": 7, "hidden": 256, "ffn": 512, "heads": 4, "kv_heads": 4, "head_dim": 64, "vocab": 32768, "activation": "squared-relu",
-    "position": "none", "experts": 8, "top_k": 2, "moe_ffn": 128, "shared_expert_ffn": 256, "tied": False, "norm": "rmsnorm",
+    "family": "hybrid",
+    "layers": 7,
+    "hidden": 256,
+    "ffn": 512,
+    "heads": 4,
+    "kv_heads": 4,
+    "head_dim": 64,
+    "vocab": 32768,
+    "activation": "squared-relu",
+    "position": "none",
+    "experts": 8,
+    "top_k": 2,
+    "moe_ffn": 128,
+    "shared_expert_ffn": 256,
+    "tied": False,
+    "norm": "rmsnorm",
     "ssm": {"heads": 8, "head_dim": 32, "state": 64, "groups": 4},
-}  # fmt: skip
+}
 WHOLE = ("norm.weight", "layernorm.weight", "router.weight")
 """Parameters that every rank of a tensor-parallel group has: norms but that of a Mamba mixer, routers."""
 
@@ -32,9 +46,10 @@ WHOLE = ("norm.weight", "layernorm.weight", "router.weight")
 def job(shape: dict[str, Any], **train: Any) -> dict[str, Any]:
     """A job on 8 GPUs."""
     return {
-        "model": {"shape": shape}, "hardware": {"gpu": "H100-SXM5-80GB", "gpus": 8},
+        "model": {"shape": shape},
+        "hardware": {"gpu": "H100-SXM5-80GB", "gpus": 8},
         "train": {"framework": "megatron", "micro_batch": 2, "seq_len": 512, "grad_accum": 8, **train},
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(("tp", "ep"), [(1, 1), (2, 1), (4, 1), (1, 4), (2, 2)])

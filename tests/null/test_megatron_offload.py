@@ -17,9 +17,21 @@ from everybyte.layers.recording.tape import Tape
 from everybyte.ledger.entry import Phase
 
 SHAPE: dict[str, Any] = {
-    "family": "gpt", "layers": 8, "hidden": 1024, "ffn": 4096, "heads": 16, "kv_heads": 16, "head_dim": 64, "vocab": 32000, "activation": "gelu",
-    "norm": "layernorm", "position": "learned", "max_positions": 4096, "bias": True, "tied": False,
-}  # fmt: skip
+    "family": "gpt",
+    "layers": 8,
+    "hidden": 1024,
+    "ffn": 4096,
+    "heads": 16,
+    "kv_heads": 16,
+    "head_dim": 64,
+    "vocab": 32000,
+    "activation": "gelu",
+    "norm": "layernorm",
+    "position": "learned",
+    "max_positions": 4096,
+    "bias": True,
+    "tied": False,
+}
 OFFLOAD: dict[str, Any] = {"offload": {"activations": "cpu"}, "extra": {"fine-grained-activation-offloading": True, "offload-modules": ["core_attn"]}}
 HEADS, LENGTH, BATCH = 16, 4096, 2
 SCORES = 2 * BATCH * HEADS * LENGTH**2

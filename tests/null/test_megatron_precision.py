@@ -7,8 +7,16 @@ from typing import Any
 from everybyte import headline
 
 SHAPE: dict[str, Any] = {
-    "family": "llama", "layers": 8, "hidden": 1024, "ffn": 4096, "heads": 16, "kv_heads": 16, "head_dim": 64, "vocab": 32000, "tied": False,
-}  # fmt: skip
+    "family": "llama",
+    "layers": 8,
+    "hidden": 1024,
+    "ffn": 4096,
+    "heads": 16,
+    "kv_heads": 16,
+    "head_dim": 64,
+    "vocab": 32000,
+    "tied": False,
+}
 LINEAR = 8 * (4 * 1024**2 + 3 * 1024 * 4096)
 """Numbers of the weights that are multiplied in fp8."""
 WHOLE = LINEAR + 2 * 32000 * 1024
@@ -20,9 +28,15 @@ NORMS = 0.001
 def resting(framework: str, precision: str = "bf16-master", grads: str = "bf16", **extra: Any) -> int:
     """Bytes between steps on one of two data-parallel ranks."""
     train = {
-        "framework": framework, "micro_batch": 1, "seq_len": 1024, "grad_accum": 4, "precision": precision, "dtypes": {"grads": grads},
-        "sharding": "distributed-optimizer", "extra": extra,
-    }  # fmt: skip
+        "framework": framework,
+        "micro_batch": 1,
+        "seq_len": 1024,
+        "grad_accum": 4,
+        "precision": precision,
+        "dtypes": {"grads": grads},
+        "sharding": "distributed-optimizer",
+        "extra": extra,
+    }
     return headline({"model": {"shape": SHAPE}, "hardware": {"gpu": "H100-SXM5-80GB", "gpus": 2}, "train": train})["static.allocated"]
 
 

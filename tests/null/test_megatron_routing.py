@@ -16,18 +16,32 @@ from everybyte.layers.recording.size import Batch, Dim
 from everybyte.ledger.answer import Answer
 
 SHAPE = {
-    "family": "moe", "layers": 4, "hidden": 256, "ffn": 512, "heads": 8, "kv_heads": 4, "vocab": 32000, "experts": 8, "top_k": 2, "moe_ffn": 384,
+    "family": "moe",
+    "layers": 4,
+    "hidden": 256,
+    "ffn": 512,
+    "heads": 8,
+    "kv_heads": 4,
+    "vocab": 32000,
+    "experts": 8,
+    "top_k": 2,
+    "moe_ffn": 384,
     "moe_layers": [0, 1, 2, 3],
-}  # fmt: skip
+}
 CAPACITY, PAD, FORCED = "moe-expert-capacity-factor", "moe-pad-expert-input-to-capacity", "moe-router-force-load-balancing"
 
 
 def answer(mesh: dict[str, Any], **extra: object) -> Answer:
     """The answer of a small mixture."""
     train = {
-        "framework": "megatron", "micro_batch": 2, "seq_len": 512, "grad_accum": 8, "mesh": mesh, "sharding": "distributed-optimizer",
+        "framework": "megatron",
+        "micro_batch": 2,
+        "seq_len": 512,
+        "grad_accum": 8,
+        "mesh": mesh,
+        "sharding": "distributed-optimizer",
         "extra": {"moe-token-dispatcher-type": "alltoall", **extra},
-    }  # fmt: skip
+    }
     return estimate({"model": {"shape": SHAPE}, "hardware": {"gpu": "H100-SXM5-80GB", "gpus": 8}, "train": train})
 
 
@@ -109,9 +123,10 @@ def test_a_capacity_factor_narrows_the_worst_case() -> None:
 def test_quick_figures_are_balanced() -> None:
     """The headline is that of the balanced case, as the answer's figures are."""
     job = {
-        "model": {"shape": SHAPE}, "hardware": {"gpu": "H100-SXM5-80GB", "gpus": 8},
+        "model": {"shape": SHAPE},
+        "hardware": {"gpu": "H100-SXM5-80GB", "gpus": 8},
         "train": {"framework": "megatron", "micro_batch": 2, "seq_len": 512, "grad_accum": 8, "mesh": {"ep": 4, "etp": 1}},
-    }  # fmt: skip
+    }
     assert headline(job)["peak.allocated"] == estimate(job).figures["peak.allocated"]
 
 

@@ -101,10 +101,17 @@ def test_events() -> None:
     history = [
         Entry(action, size, stream, addr)
         for action, size, stream, addr in [
-            ("free_completed", 5, 0, 77), ("segment_alloc", 90, 64, 4096), ("alloc", 5, 64, 4096), ("free_requested", 5, 64, 4096),
-            ("alloc", 6, 0, 9000), ("free_completed", 5, 64, 4096), ("segment_free", 90, 64, 4096), ("segment_free", 90, 64, 8192), ("oom", 7, 0, 0),
+            ("free_completed", 5, 0, 77),
+            ("segment_alloc", 90, 64, 4096),
+            ("alloc", 5, 64, 4096),
+            ("free_requested", 5, 64, 4096),
+            ("alloc", 6, 0, 9000),
+            ("free_completed", 5, 64, 4096),
+            ("segment_free", 90, 64, 4096),
+            ("segment_free", 90, 64, 8192),
+            ("oom", 7, 0, 0),
         ]
-    ]  # fmt: skip
+    ]
     (first, five), (second, six), freed, emptied = events_of(history)
     assert (first >> 40, five, second >> 40, six) == (1, 5, 0, 6)
     assert (freed, emptied) == ((first, 0), EMPTY_CACHE)

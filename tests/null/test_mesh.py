@@ -27,13 +27,20 @@ MODELS: dict[str, Any] = {
     "moe": {"shape": MIXTURE},
     "hybrid": {
         "shape": {
-            "family": "hybrid", "layers": 4, "hidden": 512, "ffn": 1024, "heads": 8, "kv_heads": 2, "vocab": 1000, "pattern": "M*-M",
+            "family": "hybrid",
+            "layers": 4,
+            "hidden": 512,
+            "ffn": 1024,
+            "heads": 8,
+            "kv_heads": 2,
+            "vocab": 1000,
+            "pattern": "M*-M",
             "ssm": {"heads": 16, "head_dim": 64, "state": 64, "groups": 2},
         }
     },
     "mamba": "state-spaces/mamba-1.4b-hf",
     "vision": "Qwen/Qwen3-VL-30B-A3B-Instruct",
-}  # fmt: skip
+}
 
 
 def network(name: str) -> Network:
@@ -157,26 +164,39 @@ REFUSED: list[tuple[int | None, str, dict[str, Any], str, str]] = [
     (8, "dense", {"mesh": {"pp": 4}, "pipeline": {"schedule": "dualpipe-v", "microbatches": 6}}, "train.pipeline.microbatches", "2·pp = 8"),
     (8, "dense", {"mesh": {"pp": 4}, "pipeline": {"microbatches": 3}}, "train.pipeline.microbatches", "at least pp = 4 with 1f1b"),
     (
-        8, "dense", {"framework": "megatron", "mesh": {"pp": 4}, "pipeline": {"schedule": "interleaved", "virtual": 3, "microbatches": 6}},
-        "train.pipeline.microbatches", "multiple of pp = 4",
+        8,
+        "dense",
+        {"framework": "megatron", "mesh": {"pp": 4}, "pipeline": {"schedule": "interleaved", "virtual": 3, "microbatches": 6}},
+        "train.pipeline.microbatches",
+        "multiple of pp = 4",
     ),
     (
-        8, "dense", {"framework": "megatron", "mesh": {"pp": 4}, "pipeline": {"schedule": "interleaved", "virtual": 3, "microbatches": 3}},
-        "train.pipeline.microbatches", "at least pp = 4",
+        8,
+        "dense",
+        {"framework": "megatron", "mesh": {"pp": 4}, "pipeline": {"schedule": "interleaved", "virtual": 3, "microbatches": 3}},
+        "train.pipeline.microbatches",
+        "at least pp = 4",
     ),
     (
-        8, "dense",
+        8,
+        "dense",
         {
-            "framework": "megatron", "mesh": {"pp": 4}, "pipeline": {"schedule": "interleaved", "virtual": 3, "microbatches": 8},
+            "framework": "megatron",
+            "mesh": {"pp": 4},
+            "pipeline": {"schedule": "interleaved", "virtual": 3, "microbatches": 8},
             "extra": {"microbatch-group-size-per-virtual-pipeline-stage": 3},
         },
-        "train.extra.microbatch-group-size-per-virtual-pipeline-stage", "between pp = 4 and the 8 micro-batches",
+        "train.extra.microbatch-group-size-per-virtual-pipeline-stage",
+        "between pp = 4 and the 8 micro-batches",
     ),
     (
-        8, "dense", {"framework": "torchtitan", "mesh": {"pp": 4}, "pipeline": {"schedule": "interleaved", "virtual": 3, "microbatches": 9}},
-        "train.pipeline.microbatches", "multiple of the 2 rounds",
+        8,
+        "dense",
+        {"framework": "torchtitan", "mesh": {"pp": 4}, "pipeline": {"schedule": "interleaved", "virtual": 3, "microbatches": 9}},
+        "train.pipeline.microbatches",
+        "multiple of the 2 rounds",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("gpus", "model", "keys", "path", "words"), REFUSED)
@@ -229,14 +249,29 @@ LAYOUTS = st.one_of(
 
 @settings(max_examples=600, deadline=None)
 @given(
-    st.sampled_from(list(MODELS)), st.sampled_from([None, None, None, 1, 8, 48]), AXES, st.booleans(),
-    st.sampled_from([None, "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipe-v"]), RARE,
-    st.sampled_from([None, 4, 8, 12]), LAYOUTS, st.sampled_from([None, "ddp", "fsdp2", "hsdp"]), st.sampled_from([None, "megatron", "torchtitan"]),
-)  # fmt: skip
+    st.sampled_from(list(MODELS)),
+    st.sampled_from([None, None, None, 1, 8, 48]),
+    AXES,
+    st.booleans(),
+    st.sampled_from([None, "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipe-v"]),
+    RARE,
+    st.sampled_from([None, 4, 8, 12]),
+    LAYOUTS,
+    st.sampled_from([None, "ddp", "fsdp2", "hsdp"]),
+    st.sampled_from([None, "megatron", "torchtitan"]),
+)
 def test_any_mesh_is_answered_or_refused(
-    model: str, gpus: int | None, axes: dict[str, int | None], sp: bool, schedule: str | None, virtual: int | None, microbatches: int | None, layers: Any,
-    sharding: str | None, framework: str | None,
-) -> None:  # fmt: skip
+    model: str,
+    gpus: int | None,
+    axes: dict[str, int | None],
+    sp: bool,
+    schedule: str | None,
+    virtual: int | None,
+    microbatches: int | None,
+    layers: Any,
+    sharding: str | None,
+    framework: str | None,
+) -> None:
     """Any combination gives a mesh whose axes fill the GPUs and stages that hold every layer, or is refused by BadInput; nothing else is raised."""
     pipeline = {"schedule": schedule, "virtual": virtual, "microbatches": microbatches, "layers": layers}
     keys = {"mesh": {**axes, "sp": sp}, "pipeline": pipeline, "sharding": sharding, "framework": framework, "seq_len": 4096}

@@ -48,11 +48,20 @@ def test_temporaries_come_with_their_formula(key: str) -> None:
 @pytest.mark.parametrize(
     ("written", "key"),
     [
-        ("AdamW", "adamw"), ("torch.optim.AdamW", "adamw"), ("adamw_torch", "adamw"), ("bitsandbytes.optim.PagedAdamW8bit", "adamw-8bit"),
-        ("paged_adamw_32bit", "adamw-32bit"), ("adamw8bit", "adamw-8bit"), ("adamw_torch_4bit", "adamw-torchao-4bit"), ("lion_8bit", "lion-8bit"),
-        ("galore_adamw_8bit_layerwise", "galore-8bit"), ("apollo_adamw", "apollo"), ("Adam-mini", "adam-mini"), ("Muon", "muon"),
+        ("AdamW", "adamw"),
+        ("torch.optim.AdamW", "adamw"),
+        ("adamw_torch", "adamw"),
+        ("bitsandbytes.optim.PagedAdamW8bit", "adamw-8bit"),
+        ("paged_adamw_32bit", "adamw-32bit"),
+        ("adamw8bit", "adamw-8bit"),
+        ("adamw_torch_4bit", "adamw-torchao-4bit"),
+        ("lion_8bit", "lion-8bit"),
+        ("galore_adamw_8bit_layerwise", "galore-8bit"),
+        ("apollo_adamw", "apollo"),
+        ("Adam-mini", "adam-mini"),
+        ("Muon", "muon"),
     ],
-)  # fmt: skip
+)
 def test_names_are_understood_as_people_write_them(written: str, key: str) -> None:
     """Case, separators and module paths do not matter."""
     assert named(written).key == key

@@ -18,11 +18,26 @@ from everybyte.rules.parallel.schedules import Plan
 LENGTHS = {"F": 1, "B": 2, "I": 1, "W": 1}
 """Time of a pass. The halves of a backward pass are as long as a forward pass, as the zero-bubble paper draws them."""
 EXAMPLES = [
-    Plan("gpipe", 4, 1, 8, 4), Plan("1f1b", 4, 1, 8, 4), Plan("1f1b", 4, 1, 2, 4), Plan("1f1b", 8, 1, 8, 8), Plan("interleaved", 4, 2, 8, 4),
-    Plan("interleaved", 4, 3, 5, 5), Plan("interleaved", 2, 4, 9, 5), Plan("interleaved", 3, 2, 3, 3), Plan("zb-h1", 4, 1, 8, 4), Plan("zb-h1", 4, 1, 2, 4),
-    Plan("zb-h1", 4, 2, 8, 4), Plan("zb-h2", 4, 1, 12, 4), Plan("zb-h2", 4, 1, 3, 4), Plan("zb-v", 4, 2, 12, 4), Plan("zb-v", 4, 2, 3, 4),
-    Plan("dualpipe", 4, 1, 8, 4), Plan("dualpipe", 8, 1, 20, 8), Plan("dualpipe-v", 4, 2, 10, 4), Plan("dualpipe-v", 1, 2, 4, 1),
-]  # fmt: skip
+    Plan("gpipe", 4, 1, 8, 4),
+    Plan("1f1b", 4, 1, 8, 4),
+    Plan("1f1b", 4, 1, 2, 4),
+    Plan("1f1b", 8, 1, 8, 8),
+    Plan("interleaved", 4, 2, 8, 4),
+    Plan("interleaved", 4, 3, 5, 5),
+    Plan("interleaved", 2, 4, 9, 5),
+    Plan("interleaved", 3, 2, 3, 3),
+    Plan("zb-h1", 4, 1, 8, 4),
+    Plan("zb-h1", 4, 1, 2, 4),
+    Plan("zb-h1", 4, 2, 8, 4),
+    Plan("zb-h2", 4, 1, 12, 4),
+    Plan("zb-h2", 4, 1, 3, 4),
+    Plan("zb-v", 4, 2, 12, 4),
+    Plan("zb-v", 4, 2, 3, 4),
+    Plan("dualpipe", 4, 1, 8, 4),
+    Plan("dualpipe", 8, 1, 20, 8),
+    Plan("dualpipe-v", 4, 2, 10, 4),
+    Plan("dualpipe-v", 1, 2, 4, 1),
+]
 
 
 class Run(NamedTuple):

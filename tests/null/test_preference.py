@@ -108,11 +108,20 @@ def test_fused_head_has_no_logits() -> None:
     assert fused < rolled < copied
 
 
-@pytest.mark.parametrize(("name", "trl", "own", "loss"), [
-    ("dpo", (0, 24), False, "logps-rolled"), ("dpo", (0, 29), False, "logps-copied"), ("dpo", (1, 13), False, "logps-copied"),
-    ("dpo", (1, 14), False, "logps-fused"), ("dpo", (0, 29), True, "logps-rolled"), ("kto", (1, 4), False, "logps-sliced"),
-    ("grpo", (1, 4), False, "logps-scaled"), ("grpo", (1, 16), False, "logps-fused"), ("orpo", (1, 16), False, "logps-and-entropy"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "trl", "own", "loss"),
+    [
+        ("dpo", (0, 24), False, "logps-rolled"),
+        ("dpo", (0, 29), False, "logps-copied"),
+        ("dpo", (1, 13), False, "logps-copied"),
+        ("dpo", (1, 14), False, "logps-fused"),
+        ("dpo", (0, 29), True, "logps-rolled"),
+        ("kto", (1, 4), False, "logps-sliced"),
+        ("grpo", (1, 4), False, "logps-scaled"),
+        ("grpo", (1, 16), False, "logps-fused"),
+        ("orpo", (1, 16), False, "logps-and-entropy"),
+    ],
+)
 def test_loss_by_version(name: str, trl: tuple[int, ...], own: bool, loss: str) -> None:
     """Which form of the loss a version has."""
     assert loss_of(name, Release("trl", trl), own=own) == loss
@@ -166,16 +175,19 @@ def test_reward_model_that_nobody_knows() -> None:
     assert any("Nobody/Knows-This is not in the catalogue" in text for text in answer.assumptions)
 
 
-@pytest.mark.parametrize(("extra", "train", "message"), [
-    ({"rlhf_type": "gkd"}, {}, r"rlhf_type: 'gkd' is not supported yet; supported: dpo, kto"),
-    ({"rlhf_type": "dpo"}, {"framework": "megatron"}, r"rlhf_type: dpo under megatron is not supported yet"),
-    ({"rlhf_type": "dpo"}, {"framework": "pytorch"}, r"rlhf_type: dpo under pytorch is not supported yet"),
-    ({"stage": "dpo"}, {"framework": "llama-factory"}, r"stage: LLaMA-Factory's own trainers"),
-    ({"rlhf_type": "grpo", "use_vllm": True, "vllm_mode": "beside"}, {}, r"vllm_mode: expected one of colocate, server, got 'beside'"),
-    ({"rlhf_type": "grpo", "use_vllm": True, "vllm_gpu_memory_utilization": 1.5}, {}, r"vllm_gpu_memory_utilization: expected a number above 0"),
-    ({"rlhf_type": "grpo", "use_vllm": "yes"}, {}, r"use_vllm: expected true or false, got 'yes'"),
-    ({"rlhf_type": "grpo", "beta": "none"}, {}, r"beta: expected a number"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("extra", "train", "message"),
+    [
+        ({"rlhf_type": "gkd"}, {}, r"rlhf_type: 'gkd' is not supported yet; supported: dpo, kto"),
+        ({"rlhf_type": "dpo"}, {"framework": "megatron"}, r"rlhf_type: dpo under megatron is not supported yet"),
+        ({"rlhf_type": "dpo"}, {"framework": "pytorch"}, r"rlhf_type: dpo under pytorch is not supported yet"),
+        ({"stage": "dpo"}, {"framework": "llama-factory"}, r"stage: LLaMA-Factory's own trainers"),
+        ({"rlhf_type": "grpo", "use_vllm": True, "vllm_mode": "beside"}, {}, r"vllm_mode: expected one of colocate, server, got 'beside'"),
+        ({"rlhf_type": "grpo", "use_vllm": True, "vllm_gpu_memory_utilization": 1.5}, {}, r"vllm_gpu_memory_utilization: expected a number above 0"),
+        ({"rlhf_type": "grpo", "use_vllm": "yes"}, {}, r"use_vllm: expected true or false, got 'yes'"),
+        ({"rlhf_type": "grpo", "beta": "none"}, {}, r"beta: expected a number"),
+    ],
+)
 def test_refusals(extra: dict[str, Any], train: dict[str, Any], message: str) -> None:
     """What is not modelled or makes no sense is refused with its key and a way out."""
     with pytest.raises((BadInput, Unsupported), match=message):

@@ -21,10 +21,13 @@ SHAPE = {"family": "llama", "layers": LAYERS, "hidden": 1024, "ffn": 4096, "head
 
 def events(gpus: int = GPUS, **train: Any) -> list[tuple[int, int]]:
     """The script of a torchtitan step."""
-    job = read_job({
-        "model": {"shape": SHAPE}, "hardware": {"gpu": "h100", "gpus": gpus},
-        "train": {"framework": "torchtitan", "micro_batch": 1, "seq_len": 1024, "loss": "standard", "recompute": "full", **train},
-    })  # fmt: skip
+    job = read_job(
+        {
+            "model": {"shape": SHAPE},
+            "hardware": {"gpu": "h100", "gpus": gpus},
+            "train": {"framework": "torchtitan", "micro_batch": 1, "seq_len": 1024, "loss": "standard", "recompute": "full", **train},
+        }
+    )
     return list(account(job, network_of(job.model, "model"), device_of(job)).ranks[0].bill.script())
 
 

@@ -11,19 +11,50 @@ from everybyte.models.count import active_count, parameter_count
 from everybyte.models.shape import network_of_shape
 
 GPT2_XL = {
-    "family": "gpt", "layers": 48, "hidden": 1600, "ffn": 6400, "heads": 25, "vocab": 50257, "max_positions": 1024,
-}  # fmt: skip
+    "family": "gpt",
+    "layers": 48,
+    "hidden": 1600,
+    "ffn": 6400,
+    "heads": 25,
+    "vocab": 50257,
+    "max_positions": 1024,
+}
 LLAMA_8B = {
-    "family": "llama", "layers": 32, "hidden": 4096, "ffn": 14336, "heads": 32, "kv_heads": 8, "vocab": 128256, "max_positions": 131072,
-}  # fmt: skip
+    "family": "llama",
+    "layers": 32,
+    "hidden": 4096,
+    "ffn": 14336,
+    "heads": 32,
+    "kv_heads": 8,
+    "vocab": 128256,
+    "max_positions": 131072,
+}
 MIXTRAL = {
-    "family": "moe", "layers": 32, "hidden": 4096, "ffn": 14336, "heads": 32, "kv_heads": 8, "vocab": 32000, "experts": 8, "top_k": 2,
+    "family": "moe",
+    "layers": 32,
+    "hidden": 4096,
+    "ffn": 14336,
+    "heads": 32,
+    "kv_heads": 8,
+    "vocab": 32000,
+    "experts": 8,
+    "top_k": 2,
     "moe_ffn": 14336,
-}  # fmt: skip
+}
 V2_LITE = {
-    "family": "mla", "layers": 27, "hidden": 2048, "ffn": 10944, "heads": 16, "vocab": 102400, "experts": 64, "top_k": 6, "moe_ffn": 1408,
-    "shared_expert_ffn": 2816, "moe_layers": list(range(1, 27)), "mla": {"q_lora": 0, "kv_lora": 512, "qk_nope": 128, "qk_rope": 64, "v": 128},
-}  # fmt: skip
+    "family": "mla",
+    "layers": 27,
+    "hidden": 2048,
+    "ffn": 10944,
+    "heads": 16,
+    "vocab": 102400,
+    "experts": 64,
+    "top_k": 6,
+    "moe_ffn": 1408,
+    "shared_expert_ffn": 2816,
+    "moe_layers": list(range(1, 27)),
+    "mla": {"q_lora": 0, "kv_lora": 512, "qk_nope": 128, "qk_rope": 64, "v": 128},
+}
 
 
 @pytest.mark.parametrize(
@@ -39,10 +70,21 @@ def test_a_shape_has_the_parameters_of_the_model_that_it_describes(shape: dict[s
 def test_a_hybrid_follows_its_pattern() -> None:
     """Nemotron 3 Nano as a shape: 23 Mamba-2, 6 attention and 23 expert layers, one mixer each."""
     shape = {
-        "family": "hybrid", "layers": 52, "hidden": 2688, "ffn": 1856, "heads": 32, "kv_heads": 2, "head_dim": 128, "vocab": 131072, "experts": 128,
-        "top_k": 6, "moe_ffn": 1856, "shared_expert_ffn": 3712, "ssm": {"heads": 64, "head_dim": 64, "state": 128, "groups": 8},
+        "family": "hybrid",
+        "layers": 52,
+        "hidden": 2688,
+        "ffn": 1856,
+        "heads": 32,
+        "kv_heads": 2,
+        "head_dim": 128,
+        "vocab": 131072,
+        "experts": 128,
+        "top_k": 6,
+        "moe_ffn": 1856,
+        "shared_expert_ffn": 3712,
+        "ssm": {"heads": 64, "head_dim": 64, "state": 128, "groups": 8},
         "pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
-    }  # fmt: skip
+    }
     assert parameter_count(network_of_shape(shape)) == 31577937344
     with pytest.raises(BadInput, match="each of the 52 layers"):
         network_of_shape({**shape, "pattern": "ME"})

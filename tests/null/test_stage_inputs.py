@@ -10,10 +10,13 @@ from everybyte.rules.step.training import Training
 def test_a_stage_sends_the_gradient_of_its_input_back() -> None:
     """torch.distributed.pipelining makes received tensors require a gradient: the first layer of a later stage costs what its others do; token ids of
     the first stage have none."""
-    job = read_job({
-        "model": "meta-llama/Meta-Llama-3.1-8B", "hardware": {"gpu": "h100-80gb", "gpus": 8},
-        "train": {"framework": "torchtitan", "micro_batch": 1, "seq_len": 4096, "grad_accum": 8, "mesh": {"pp": 4}},
-    })  # fmt: skip
+    job = read_job(
+        {
+            "model": "meta-llama/Meta-Llama-3.1-8B",
+            "hardware": {"gpu": "h100-80gb", "gpus": 8},
+            "train": {"framework": "torchtitan", "micro_batch": 1, "seq_len": 4096, "grad_accum": 8, "mesh": {"pp": 4}},
+        }
+    )
     first, *later = [rank.bill for rank in accounted(job)[2].ranks]
     assert isinstance(first, Training)
     assert first.timeline.row[0].tally.outgoing is None

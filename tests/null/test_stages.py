@@ -168,9 +168,12 @@ def test_the_job_says_it() -> None:
 
 
 @given(
-    st.integers(1, 6), st.integers(1, 4), st.lists(st.integers(0, 9), min_size=24, max_size=24), st.integers(0, 2),
+    st.integers(1, 6),
+    st.integers(1, 4),
+    st.lists(st.integers(0, 9), min_size=24, max_size=24),
+    st.integers(0, 2),
     st.sampled_from(["1f1b", "zb-v", "dualpipe", "text"]),
-)  # fmt: skip
+)
 def test_every_layer_has_its_place(pp: int, virtual: int, sizes: list[int], mtp: int, kind: Any) -> None:
     """However chunks are sized, every layer is held once (by dualpipe twice), in ascending order along the model, and the embedding stands before the head."""
     pp = 2 * pp if kind == "dualpipe" else pp

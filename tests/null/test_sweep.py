@@ -19,10 +19,15 @@ from everybyte.report import charts
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CASES = [
-    ("llama-3.1-8b-lora-24gb.yaml", "micro_batch"), ("llama-3.1-8b-lora-24gb.yaml", "seq_len"), ("llama-3.1-8b-lora-24gb.yaml", "adapter.rank"),
-    ("serving/llama-3.1-8b-vllm-l40s.yaml", "context"), ("serving/llama-3.1-8b-vllm-l40s.yaml", "sequences"), ("long-context-generation.yaml", "context"),
-    ("several-gpus/llama-2-13b-zero2-8xa100-40.yaml", "gpus"), ("serving/qwen3-30b-a3b-llamacpp-4090.yaml", "context"),
-]  # fmt: skip
+    ("llama-3.1-8b-lora-24gb.yaml", "micro_batch"),
+    ("llama-3.1-8b-lora-24gb.yaml", "seq_len"),
+    ("llama-3.1-8b-lora-24gb.yaml", "adapter.rank"),
+    ("serving/llama-3.1-8b-vllm-l40s.yaml", "context"),
+    ("serving/llama-3.1-8b-vllm-l40s.yaml", "sequences"),
+    ("long-context-generation.yaml", "context"),
+    ("several-gpus/llama-2-13b-zero2-8xa100-40.yaml", "gpus"),
+    ("serving/qwen3-30b-a3b-llamacpp-4090.yaml", "context"),
+]
 
 
 @cache
@@ -72,10 +77,13 @@ def made_estimator(job: Job) -> Answer:
     return answer(figures=figures, headroom=RTX_4090 - count * 2**31, fits=count * 2**31 <= RTX_4090)
 
 
-JOB = read_job({
-    "model": "meta-llama/Meta-Llama-3.1-8B", "hardware": {"gpu": "rtx-4090"},
-    "train": {"framework": "trl", "micro_batch": 2, "seq_len": 128, "precision": "bf16"},
-})  # fmt: skip
+JOB = read_job(
+    {
+        "model": "meta-llama/Meta-Llama-3.1-8B",
+        "hardware": {"gpu": "rtx-4090"},
+        "train": {"framework": "trl", "micro_batch": 2, "seq_len": 128, "precision": "bf16"},
+    }
+)
 
 
 def test_refused_values_have_no_size_and_no_column() -> None:
@@ -117,9 +125,13 @@ def test_doublings_are_equally_far_apart_where_values_double() -> None:
 
 def test_sizes_of_a_mesh_go_by_doublings() -> None:
     """Of tensor-parallel ranks only powers of two are tried."""
-    job = read_job({
-        "model": "meta-llama/Meta-Llama-3.1-8B", "hardware": {"gpu": "l40s", "gpus": 2}, "serve": {"engine": "vllm", "context": 8192, "mesh": {"tp": 2}},
-    })  # fmt: skip
+    job = read_job(
+        {
+            "model": "meta-llama/Meta-Llama-3.1-8B",
+            "hardware": {"gpu": "l40s", "gpus": 2},
+            "serve": {"engine": "vllm", "context": 8192, "mesh": {"tp": 2}},
+        }
+    )
     values = [point.value for point in sweep(job, "mesh.tp").points]
     assert values
     assert all(value & (value - 1) == 0 for value in values)

@@ -14,9 +14,17 @@ from everybyte.rules.step.persistent_state import weight_lines
 
 PLAIN = Setup(grad=False, trainable=(), kernels=Kernels(loss="logits"))
 DIVISIBLE = (
-    "meta-llama/Meta-Llama-3.1-8B", "Qwen/Qwen3-30B-A3B", "deepseek-ai/DeepSeek-V3", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "Qwen/Qwen3.5-27B",
-    "THUDM/chatglm3-6b", "bigscience/bloom-7b1", "tiiuae/falcon-7b", "google/gemma-3-12b-it", "openai/gpt-oss-20b",
-)  # fmt: skip
+    "meta-llama/Meta-Llama-3.1-8B",
+    "Qwen/Qwen3-30B-A3B",
+    "deepseek-ai/DeepSeek-V3",
+    "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    "Qwen/Qwen3.5-27B",
+    "THUDM/chatglm3-6b",
+    "bigscience/bloom-7b1",
+    "tiiuae/falcon-7b",
+    "google/gemma-3-12b-it",
+    "openai/gpt-oss-20b",
+)
 
 
 def whole(ranks: int) -> Cut:

@@ -23,10 +23,14 @@ def job(gpus: int = 8, **train: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("version", "day"),
     [
-        ("2024-12 (torch 1963fc8, titan 9dec370)", (2024, 12, 31)), ("2025-03-20", (2025, 3, 20)), ("2025 (torch 2.7.0a0, titan 0.0.2)", (2025, 3, 17)),
-        ("2026 (torch 2.14.0a0)", (2026, 8, 21)), ("0.1.0", (2025, 6, 5)), (None, (2026, 8, 21)),
+        ("2024-12 (torch 1963fc8, titan 9dec370)", (2024, 12, 31)),
+        ("2025-03-20", (2025, 3, 20)),
+        ("2025 (torch 2.7.0a0, titan 0.0.2)", (2025, 3, 17)),
+        ("2026 (torch 2.14.0a0)", (2026, 8, 21)),
+        ("0.1.0", (2025, 6, 5)),
+        (None, (2026, 8, 21)),
     ],
-)  # fmt: skip
+)
 def test_versions_are_days(version: str | None, day: tuple[int, int, int]) -> None:
     """A date, its last day where it is short, no later than the PyTorch build beside it; or the day of a tag."""
     assert release_of(version).number == day
@@ -103,14 +107,19 @@ def test_launchers_decide_on_expandable_segments() -> None:
 @pytest.mark.parametrize(
     ("train", "path"),
     [
-        ({"mesh": {"tp": 3}}, "train.mesh"), ({"mesh": {"tp": 16}}, "train.mesh"), ({"extra": {"colour": 1}}, "train.extra.colour"),
+        ({"mesh": {"tp": 3}}, "train.mesh"),
+        ({"mesh": {"tp": 16}}, "train.mesh"),
+        ({"extra": {"colour": 1}}, "train.extra.colour"),
         ({"extra": {"activation_checkpoint.selective_ac_option": "most"}}, "train.extra.activation_checkpoint.selective_ac_option"),
         ({"extra": {"activation_checkpoint.memory_budget": 0.5}}, "train.extra.activation_checkpoint.memory_budget"),
-        ({"extra": {"quantization": "nvfp4 somewhere"}}, "train.extra.quantization"), ({"adapter": {"kind": "lora"}}, "train.adapter"),
-        ({"precision": "fp16"}, "train.precision"), ({"sharding": "zero3"}, "train.sharding"), ({"attention": "eager"}, "train.attention"),
+        ({"extra": {"quantization": "nvfp4 somewhere"}}, "train.extra.quantization"),
+        ({"adapter": {"kind": "lora"}}, "train.adapter"),
+        ({"precision": "fp16"}, "train.precision"),
+        ({"sharding": "zero3"}, "train.sharding"),
+        ({"attention": "eager"}, "train.attention"),
         ({"offload": {"optimizer": "cpu"}}, "train.offload"),
     ],
-)  # fmt: skip
+)
 def test_impossible_jobs_are_refused(train: dict[str, Any], path: str) -> None:
     """Each with the key that is wrong."""
     with pytest.raises((BadInput, Unsupported)) as caught:

@@ -100,8 +100,17 @@ def test_peft_prepares_everything_that_is_not_packed() -> None:
 def test_frameworks_cast_some_of_it_back(framework: str, version: str | None, doubled: bool) -> None:
     """trl and axolotl turn embedding and head back to bf16; the Trainer alone does not."""
     more = {"version": version} if version else {}
-    found = answer("meta-llama/Llama-2-7b-hf", framework=framework, precision="bf16-mixed", dtypes={"weights": "bf16"}, attention="flash2",
-                   adapter=LORA, quantization={**NF4, "kbit_prep": True}, recompute="full", **more)  # fmt: skip
+    found = answer(
+        "meta-llama/Llama-2-7b-hf",
+        framework=framework,
+        precision="bf16-mixed",
+        dtypes={"weights": "bf16"},
+        attention="flash2",
+        adapter=LORA,
+        quantization={**NF4, "kbit_prep": True},
+        recompute="full",
+        **more,
+    )
     assert row(found, "weights/embed") == (4 if doubled else 2) * 32000 * 4096
 
 

@@ -11,9 +11,18 @@ from everybyte.layers.recording.size import Batch, arriving
 from everybyte.ledger.answer import Answer
 
 SHAPE = {
-    "family": "moe", "layers": 4, "hidden": 256, "ffn": 512, "heads": 8, "kv_heads": 8, "vocab": 1024, "experts": 8, "top_k": 2, "moe_ffn": 384,
+    "family": "moe",
+    "layers": 4,
+    "hidden": 256,
+    "ffn": 512,
+    "heads": 8,
+    "kv_heads": 8,
+    "vocab": 1024,
+    "experts": 8,
+    "top_k": 2,
+    "moe_ffn": 384,
     "moe_layers": [0, 1, 2, 3],
-}  # fmt: skip
+}
 
 
 def job(ep: int, pp: int = 1) -> dict[str, object]:

@@ -30,11 +30,16 @@ def release(version: str | None, extra: dict[str, Any] | None = None) -> tuple[t
 @pytest.mark.parametrize(
     ("version", "extra", "expected"),
     [
-        ("0.6.6.post1", {}, ((0, 6, 6), False)), ("v0.8.5", {}, ((0, 8, 5), True)), ("0.9.0", {"VLLM_USE_V1": 0}, ((0, 9, 0), False)),
-        ("0.26.1rc1.dev608", {}, ((0, 26, 1), True)), ("vllm 0.19", {}, ((0, 19, 0), True)), (None, {"VLLM_USE_V1": 0}, ((0, 8, 5), False)),
-        ("0.1.dev20073", {}, ((0, 33, 0), True)), ("0.11.0", {"VLLM_USE_V1": 0}, ((0, 11, 0), True)),
+        ("0.6.6.post1", {}, ((0, 6, 6), False)),
+        ("v0.8.5", {}, ((0, 8, 5), True)),
+        ("0.9.0", {"VLLM_USE_V1": 0}, ((0, 9, 0), False)),
+        ("0.26.1rc1.dev608", {}, ((0, 26, 1), True)),
+        ("vllm 0.19", {}, ((0, 19, 0), True)),
+        (None, {"VLLM_USE_V1": 0}, ((0, 8, 5), False)),
+        ("0.1.dev20073", {}, ((0, 33, 0), True)),
+        ("0.11.0", {"VLLM_USE_V1": 0}, ((0, 11, 0), True)),
     ],
-)  # fmt: skip
+)
 def test_versions_choose_the_engine(version: str | None, extra: dict[str, Any], expected: tuple[tuple[int, ...], bool]) -> None:
     """V1 is the default from 0.8 on and the only engine from 0.11 on; builds without a number are taken for the latest."""
     assert release(version, extra) == expected
@@ -88,10 +93,14 @@ def test_pages_of_unequal_length() -> None:
 @pytest.mark.parametrize(
     ("spec", "pages"),
     [
-        (FULL, 2048), (WINDOW, 577), (Spec("chunk", 16, 4096, window=8192), 1024), (Spec("state", 544, 1, states=2), 2), (Spec("state", 512, 1), 64),
+        (FULL, 2048),
+        (WINDOW, 577),
+        (Spec("chunk", 16, 4096, window=8192), 1024),
+        (Spec("state", 544, 1, states=2), 2),
+        (Spec("state", 512, 1), 64),
         (Spec("latent", 64, 1152), 512),
     ],
-)  # fmt: skip
+)
 def test_pages_of_one_request(spec: Spec, pages: int) -> None:
     """A window of 1,024 tokens and 8,192 under way: (1,023 + 8,192)/16 rounded up, and one page as it need not begin with one."""
     assert pages_of_request(spec, DEMAND) == pages
@@ -107,10 +116,16 @@ def test_blocks_of_latent_attention(gpu: str, version: str, block: int) -> None:
 def test_checkpoints_of_model_optimizer_say_what_they_leave_alone() -> None:
     """NVFP4 with attention in 16 bits: half a byte and a sixteenth a number of the rest."""
     config = {
-        "architectures": ["LlamaForCausalLM"], "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 4, "num_attention_heads": 8,
-        "num_key_value_heads": 8, "vocab_size": 64, "max_position_embeddings": 64,
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 8,
+        "vocab_size": 64,
+        "max_position_embeddings": 64,
         "quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head", "model.layers.0.self_attn*"]},
-    }  # fmt: skip
+    }
     found = estimate({"model": {"config": config}, "serve": {"engine": "vllm"}}).figures["weights"]
     feed_forward, attention, ends, norms, rope = 4 * 3 * 1024 * 4096, 4 * 4 * 1024 * 1024, 2 * 64 * 1024, 9 * 1024, 64 * 128
     assert found == feed_forward * 9 // 16 + 2 * (attention + ends + norms + rope)
@@ -119,9 +134,11 @@ def test_checkpoints_of_model_optimizer_say_what_they_leave_alone() -> None:
 def test_the_log_of_gemma_2() -> None:
     """A start of 0.19 on H100: 20.59 GiB are 7,335 blocks of two groups, 58,672 tokens, 7.16 requests of 8,192."""
     job = {
-        "model": "google/gemma-2-27b", "hardware": {"gpu": "h100", "gpus": 1}, "given": {"kv.blocks": 7335, "kv.pool": 22108344156},
+        "model": "google/gemma-2-27b",
+        "hardware": {"gpu": "h100", "gpus": 1},
+        "given": {"kv.blocks": 7335, "kv.pool": 22108344156},
         "serve": {"engine": "vllm", "version": "0.19.0", "context": 8192, "batched_tokens": 8192, "memory_fraction": 0.95},
-    }  # fmt: skip
+    }
     found = estimate(job).figures
     assert (found["kv.tokens"], round(found["kv.concurrency"], 2)) == (58672, 7.16)
 
@@ -129,9 +146,11 @@ def test_the_log_of_gemma_2() -> None:
 def test_the_log_of_qwen3_next() -> None:
     """0.10.2 on two H200: attention blocks of 544 tokens, 47,878,721,024 bytes are 973,760 tokens."""
     job = {
-        "model": "Qwen/Qwen3-Next-80B-A3B-Instruct", "hardware": {"gpu": "h200", "gpus": 2}, "given": {"kv.pool": 47878721024},
+        "model": "Qwen/Qwen3-Next-80B-A3B-Instruct",
+        "hardware": {"gpu": "h200", "gpus": 2},
+        "given": {"kv.pool": 47878721024},
         "serve": {"engine": "vllm", "version": "0.10.2", "context": 262144, "batched_tokens": 8192, "mesh": {"tp": 2}},
-    }  # fmt: skip
+    }
     found = estimate(job).figures
     assert (found["kv.block_size"], found["kv.tokens"]) == (544, 973760)
 

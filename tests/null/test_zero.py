@@ -14,22 +14,46 @@ from everybyte.ledger.entry import Entry
 
 GB = 10**9
 SMALL = {
-    "family": "llama", "layers": 24, "hidden": 896, "ffn": 4864, "heads": 14, "kv_heads": 2, "head_dim": 64, "vocab": 151936, "tied": True,
-    "norm": "rmsnorm", "activation": "swiglu",
-}  # fmt: skip
+    "family": "llama",
+    "layers": 24,
+    "hidden": 896,
+    "ffn": 4864,
+    "heads": 14,
+    "kv_heads": 2,
+    "head_dim": 64,
+    "vocab": 151936,
+    "tied": True,
+    "norm": "rmsnorm",
+    "activation": "swiglu",
+}
 """Half a billion parameters."""
 THIRTEEN = {
-    "family": "llama", "layers": 40, "hidden": 5120, "ffn": 13824, "heads": 40, "kv_heads": 40, "head_dim": 128, "vocab": 32000, "tied": False,
-    "norm": "rmsnorm", "activation": "swiglu",
-}  # fmt: skip
+    "family": "llama",
+    "layers": 40,
+    "hidden": 5120,
+    "ffn": 13824,
+    "heads": 40,
+    "kv_heads": 40,
+    "head_dim": 128,
+    "vocab": 32000,
+    "tied": False,
+    "norm": "rmsnorm",
+    "activation": "swiglu",
+}
 
 
 def job(shape: dict[str, Any], sharding: str, gpus: int = 8, gpu: str = "a100-80gb", **train: Any) -> dict[str, Any]:
     """A full fine-tuning with recomputed blocks."""
     section = {
-        "framework": "transformers", "micro_batch": 1, "seq_len": 1024, "precision": "bf16-mixed", "recompute": "full", "attention": "flash2",
-        "sharding": sharding, **train,
-    }  # fmt: skip
+        "framework": "transformers",
+        "micro_batch": 1,
+        "seq_len": 1024,
+        "precision": "bf16-mixed",
+        "recompute": "full",
+        "attention": "flash2",
+        "sharding": sharding,
+        **train,
+    }
     return {"model": {"shape": copy.deepcopy(shape)}, "hardware": {"gpu": gpu, "gpus": gpus, "gpus_per_node": 8}, "train": section}
 
 

@@ -14,12 +14,43 @@ from torch.profiler import ProfilerActivity, profile, record_function
 WHOLE = {
     f"aten::{name}"
     for name in (
-        "mm", "addmm", "bmm", "baddbmm", "add", "add_", "mul", "mul_", "sub", "div", "div_", "neg", "pow", "sum", "mean", "rsqrt", "where", "clamp_",
-        "tanh", "gelu", "silu", "relu", "sigmoid", "tanh_backward", "gelu_backward", "silu_backward", "sigmoid_backward", "threshold_backward",
-        "_softmax", "_softmax_backward_data", "native_layer_norm", "native_layer_norm_backward",
-        "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward", "_chunk_cat",
+        "mm",
+        "addmm",
+        "bmm",
+        "baddbmm",
+        "add",
+        "add_",
+        "mul",
+        "mul_",
+        "sub",
+        "div",
+        "div_",
+        "neg",
+        "pow",
+        "sum",
+        "mean",
+        "rsqrt",
+        "where",
+        "clamp_",
+        "tanh",
+        "gelu",
+        "silu",
+        "relu",
+        "sigmoid",
+        "tanh_backward",
+        "gelu_backward",
+        "silu_backward",
+        "sigmoid_backward",
+        "threshold_backward",
+        "_softmax",
+        "_softmax_backward_data",
+        "native_layer_norm",
+        "native_layer_norm_backward",
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_flash_attention_for_cpu_backward",
+        "_chunk_cat",
     )
-}  # fmt: skip
+}
 """Operations taken as one event: what their CPU kernels use inside (packed weights, copies in a common type) is not there on a GPU."""
 
 

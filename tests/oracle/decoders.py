@@ -85,13 +85,22 @@ FAMILIES = {
     "gpt-neox serial": Family("GPTNeoXForCausalLM", "GPTNeoXConfig", square=True, grouped=False, fields={"use_parallel_residual": False}),
     "opt": Family("OPTForCausalLM", "OPTConfig", "opt", square=True, grouped=False, fields={"dropout": 0.0}),
     "opt post-norm": Family(
-        "OPTForCausalLM", "OPTConfig", "opt", square=True, grouped=False, fields={"do_layer_norm_before": False, "word_embed_proj_dim": 40},
+        "OPTForCausalLM",
+        "OPTConfig",
+        "opt",
+        square=True,
+        grouped=False,
+        fields={"do_layer_norm_before": False, "word_embed_proj_dim": 40},
     ),
     "bloom": Family("BloomForCausalLM", "BloomConfig", "bloom", square=True, grouped=False, sdpa=False),
     "falcon mqa": Family("FalconForCausalLM", "FalconConfig", "falcon", square=True, grouped=False),
     "falcon grouped": Family("FalconForCausalLM", "FalconConfig", "falcon", square=True, fields={"new_decoder_architecture": True}),
     "falcon alibi": Family(
-        "FalconForCausalLM", "FalconConfig", "falcon", square=True, grouped=False,
+        "FalconForCausalLM",
+        "FalconConfig",
+        "falcon",
+        square=True,
+        grouped=False,
         fields={"multi_query": False, "alibi": True, "parallel_attn": False, "bias": True},
     ),
     "mpt": Family("MptForCausalLM", "MptConfig", "mpt", square=True, grouped=False, sdpa=False),
@@ -115,10 +124,13 @@ FAMILIES = {
     "cohere2": Family("Cohere2ForCausalLM", "Cohere2Config"),
     "stablelm": Family("StableLmForCausalLM", "StableLmConfig", square=True, fields={"use_qkv_bias": True, "partial_rotary_factor": 0.5}),
     "stablelm qk-norm": Family(
-        "StableLmForCausalLM", "StableLmConfig", square=True, fields={"qk_layernorm": True, "use_parallel_residual": True, "partial_rotary_factor": 0.5},
+        "StableLmForCausalLM",
+        "StableLmConfig",
+        square=True,
+        fields={"qk_layernorm": True, "use_parallel_residual": True, "partial_rotary_factor": 0.5},
     ),
     "mixtral": Family("MixtralForCausalLM", "MixtralConfig", fields={"num_local_experts": 4, "num_experts_per_tok": 2}),
-}  # fmt: skip
+}
 
 
 def shape_for(family: str, shape: Shape) -> Shape:
@@ -139,9 +151,14 @@ def config_of(family: str, shape: Shape, layers: int, attention: str = "sdpa", *
         "bloom": {"hidden_size": h, "n_head": a, "n_layer": layers},
         "falcon": {"hidden_size": h, "num_attention_heads": a, "num_kv_heads": k, "ffn_hidden_size": f, "num_hidden_layers": layers},
         "opt": {
-            "hidden_size": h, "num_attention_heads": a, "ffn_dim": f, "num_hidden_layers": layers, "word_embed_proj_dim": h, "max_position_embeddings": 256,
+            "hidden_size": h,
+            "num_attention_heads": a,
+            "ffn_dim": f,
+            "num_hidden_layers": layers,
+            "word_embed_proj_dim": h,
+            "max_position_embeddings": 256,
         },
-    }  # fmt: skip
+    }
     usual = {"hidden_size": h, "num_attention_heads": a, "intermediate_size": f, "num_hidden_layers": layers}
     usual |= {"num_key_value_heads": k} if kind.grouped else {}
     usual["head_dim"] = d

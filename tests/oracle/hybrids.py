@@ -15,42 +15,115 @@ SIZES: Fields = {"vocab_size": 512, "hidden_size": 48, "intermediate_size": 64, 
 HEADS: Fields = {**SIZES, "head_dim": 16}
 SSM: Fields = {"mamba_n_heads": 8, "mamba_d_head": "auto", "mamba_n_groups": 2, "mamba_d_state": 20, "mamba_chunk_size": 16}
 LATENT: Fields = {
-    **SIZES, "num_key_value_heads": 4, "head_dim": 8, "moe_intermediate_size": 40, "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 12,
-    "qk_rope_head_dim": 8, "v_head_dim": 12, "n_routed_experts": 8, "n_group": 2, "topk_group": 1, "num_experts_per_tok": 2, "n_shared_experts": 1,
-}  # fmt: skip
+    **SIZES,
+    "num_key_value_heads": 4,
+    "head_dim": 8,
+    "moe_intermediate_size": 40,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 12,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 12,
+    "n_routed_experts": 8,
+    "n_group": 2,
+    "topk_group": 1,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 1,
+}
 INDEX: Fields = {"index_n_heads": 2, "index_head_dim": 16, "index_topk": 8}
 DELTA: Fields = {
-    **HEADS, "linear_key_head_dim": 8, "linear_value_head_dim": 12, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
-}  # fmt: skip
+    **HEADS,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 12,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+}
 ROUTED: Fields = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 40}
 SHARED: Fields = {**ROUTED, "shared_expert_intermediate_size": 32}
 NEMOTRON: Fields = {
-    **HEADS, "mamba_num_heads": 8, "mamba_head_dim": 12, "n_groups": 2, "ssm_state_size": 20, "chunk_size": 16, "n_routed_experts": 4,
-    "num_experts_per_tok": 2, "moe_intermediate_size": 40, "moe_shared_expert_intermediate_size": 56,
-}  # fmt: skip
+    **HEADS,
+    "mamba_num_heads": 8,
+    "mamba_head_dim": 12,
+    "n_groups": 2,
+    "ssm_state_size": 20,
+    "chunk_size": 16,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 40,
+    "moe_shared_expert_intermediate_size": 56,
+}
 ZAMBA2: Fields = {
-    **SIZES, "num_key_value_heads": 4, "n_mamba_heads": 8, "mamba_ngroups": 2, "mamba_d_state": 20, "chunk_size": 16, "adapter_rank": 6,
-}  # fmt: skip
+    **SIZES,
+    "num_key_value_heads": 4,
+    "n_mamba_heads": 8,
+    "mamba_ngroups": 2,
+    "mamba_d_state": 20,
+    "chunk_size": 16,
+    "adapter_rank": 6,
+}
 V4: Fields = {
-    "vocab_size": 512, "hidden_size": 48, "moe_intermediate_size": 40, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 24,
-    "q_lora_rank": 20, "num_experts_per_tok": 2, "n_routed_experts": 4, "o_groups": 2, "o_lora_rank": 12, "index_n_heads": 2, "index_head_dim": 16,
-    "index_topk": 4, "sliding_window": 32, "hc_mult": 3, "hc_sinkhorn_iters": 3, "partial_rotary_factor": 0.25,
+    "vocab_size": 512,
+    "hidden_size": 48,
+    "moe_intermediate_size": 40,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 1,
+    "head_dim": 24,
+    "q_lora_rank": 20,
+    "num_experts_per_tok": 2,
+    "n_routed_experts": 4,
+    "o_groups": 2,
+    "o_lora_rank": 12,
+    "index_n_heads": 2,
+    "index_head_dim": 16,
+    "index_topk": 4,
+    "sliding_window": 32,
+    "hc_mult": 3,
+    "hc_sinkhorn_iters": 3,
+    "partial_rotary_factor": 0.25,
     "compress_rates": {"compressed_sparse_attention": 4, "heavily_compressed_attention": 8},
-}  # fmt: skip
+}
 M3: Fields = {
-    **HEADS, "dense_intermediate_size": 88, "shared_intermediate_size": 72, "num_local_experts": 4, "num_experts_per_tok": 2, "rotary_dim": 8,
-    "index_n_heads": 2, "index_head_dim": 16, "index_block_size": 8, "index_topk_blocks": 2, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
-STEP: Fields = {
-    **HEADS, "moe_intermediate_size": 40, "share_expert_dim": 56, "n_routed_experts": 4, "num_experts_per_tok": 2, "sliding_window": 64,
+    **HEADS,
+    "dense_intermediate_size": 88,
+    "shared_intermediate_size": 72,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "rotary_dim": 8,
+    "index_n_heads": 2,
+    "index_head_dim": 16,
+    "index_block_size": 8,
+    "index_topk_blocks": 2,
     "pad_token_id": 0,
-}  # fmt: skip
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+STEP: Fields = {
+    **HEADS,
+    "moe_intermediate_size": 40,
+    "share_expert_dim": 56,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "sliding_window": 64,
+    "pad_token_id": 0,
+}
 MIMO: Fields = {**HEADS, "head_dim": 24, "v_head_dim": 16, "moe_intermediate_size": 40, "n_routed_experts": 8, "num_experts_per_tok": 2}
 KIMI: Fields = {
-    **SIZES, "num_key_value_heads": 4, "moe_intermediate_size": 40, "kv_lora_rank": 20, "q_lora_rank": None, "qk_rope_head_dim": 8, "v_head_dim": 12,
-    "qk_nope_head_dim": 12, "num_local_experts": 4, "num_experts_per_tok": 2, "linear_head_dim": 8, "linear_num_heads": 3, "pad_token_id": 0,
-    "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
+    **SIZES,
+    "num_key_value_heads": 4,
+    "moe_intermediate_size": 40,
+    "kv_lora_rank": 20,
+    "q_lora_rank": None,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 12,
+    "qk_nope_head_dim": 12,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "linear_head_dim": 8,
+    "linear_num_heads": 3,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 
 
 WITHOUT_ATTENTION = {"MambaForCausalLM", "Mamba2ForCausalLM", "FalconMambaForCausalLM"}

@@ -113,18 +113,23 @@ class Device:
         return {
             "actions": [
                 (e["action"], e["addr"] - START if "addr" in e else e["device_free"], e["size"], number[e["stream"]])
-                for e in snapshot["device_traces"][0] if e["action"] in names
+                for e in snapshot["device_traces"][0]
+                if e["action"] in names
             ],
             "segments": [
                 (s["address"] - START, s["segment_type"], number[s["stream"]], [self._block(block) for block in s["blocks"]]) for s in snapshot["segments"]
             ],
             "figures": {
-                "allocated": stats["allocated_bytes.all.current"], "peak_allocated": stats["allocated_bytes.all.peak"],
-                "requested": stats["requested_bytes.all.current"], "peak_requested": stats["requested_bytes.all.peak"],
-                "reserved": stats["reserved_bytes.all.current"], "peak_reserved": stats["reserved_bytes.all.peak"],
-                "inactive_split": stats["inactive_split_bytes.all.current"], "retries": stats["num_alloc_retries"],
+                "allocated": stats["allocated_bytes.all.current"],
+                "peak_allocated": stats["allocated_bytes.all.peak"],
+                "requested": stats["requested_bytes.all.current"],
+                "peak_requested": stats["requested_bytes.all.peak"],
+                "reserved": stats["reserved_bytes.all.current"],
+                "peak_reserved": stats["reserved_bytes.all.peak"],
+                "inactive_split": stats["inactive_split_bytes.all.current"],
+                "retries": stats["num_alloc_retries"],
             },
-        }  # fmt: skip
+        }
 
     @staticmethod
     def _block(block: dict[str, Any]) -> tuple[int, int, str]:

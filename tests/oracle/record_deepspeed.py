@@ -19,13 +19,28 @@ from torch.utils.checkpoint import checkpoint
 OUT = Path(__file__).parent / "data" / "deepspeed_zero.json"
 HIDDEN, FFN, VOCAB, KV, LAYERS = 64, 176, 1000, 32, 6
 CUT = {
-    "a": {"stage3_prefetch_bucket_size": 3600, "stage3_param_persistence_threshold": 100, "sub_group_size": 30_000, "stage3_max_live_parameters": 60_000,
-          "stage3_max_reuse_distance": 20_000},
-    "b": {"stage3_prefetch_bucket_size": 20_000, "stage3_param_persistence_threshold": 2100, "sub_group_size": 10**9, "stage3_max_live_parameters": 10**9,
-          "stage3_max_reuse_distance": 10**9},
-    "c": {"stage3_prefetch_bucket_size": 0, "stage3_param_persistence_threshold": 0, "sub_group_size": 0, "stage3_max_live_parameters": 0,
-          "stage3_max_reuse_distance": 0},
-}  # fmt: skip
+    "a": {
+        "stage3_prefetch_bucket_size": 3600,
+        "stage3_param_persistence_threshold": 100,
+        "sub_group_size": 30_000,
+        "stage3_max_live_parameters": 60_000,
+        "stage3_max_reuse_distance": 20_000,
+    },
+    "b": {
+        "stage3_prefetch_bucket_size": 20_000,
+        "stage3_param_persistence_threshold": 2100,
+        "sub_group_size": 10**9,
+        "stage3_max_live_parameters": 10**9,
+        "stage3_max_reuse_distance": 10**9,
+    },
+    "c": {
+        "stage3_prefetch_bucket_size": 0,
+        "stage3_param_persistence_threshold": 0,
+        "sub_group_size": 0,
+        "stage3_max_live_parameters": 0,
+        "stage3_max_reuse_distance": 0,
+    },
+}
 RECOMPUTE = {"": "none", "n": "non-reentrant", "r": "reentrant"}
 
 
@@ -107,9 +122,12 @@ def engine(model: nn.Module, zero: dict[str, Any]) -> Any:
     import deepspeed
 
     config = {
-        "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1, "bf16": {"enabled": True}, "zero_allow_untested_optimizer": True,
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        "bf16": {"enabled": True},
+        "zero_allow_untested_optimizer": True,
         "zero_optimization": {"reduce_bucket_size": 20_000, **zero},
-    }  # fmt: skip
+    }
     return deepspeed.initialize(model=model, optimizer=torch.optim.AdamW(model.parameters()), config=config)[0]
 
 
@@ -140,10 +158,14 @@ def cut(mode: str, zero: dict[str, int]) -> dict[str, Any]:
     Coordinator._fetch_sub_module_impl = original
     optimizer = deepspeed_engine.optimizer
     return {
-        "settings": zero, "recompute": RECOMPUTE[mode], "persistent": sum(p.ds_numel for p in optimizer.persistent_parameters), "available": available,
-        "sub_groups": list(optimizer.fp16_partitioned_groups_flat_numel), "flat": optimizer.lp_param_buffer.numel(),
+        "settings": zero,
+        "recompute": RECOMPUTE[mode],
+        "persistent": sum(p.ds_numel for p in optimizer.persistent_parameters),
+        "available": available,
+        "sub_groups": list(optimizer.fp16_partitioned_groups_flat_numel),
+        "flat": optimizer.lp_param_buffer.numel(),
         "gradients": optimizer.grad_partitions_flat_buffer.numel(),
-    }  # fmt: skip
+    }
 
 
 def rank(index: int, world: int, results: Any) -> None:

@@ -23,16 +23,55 @@ from everybyte.rules.quantization.gguf.types import is_quantised
 
 DATA = Path(__file__).parent / "data" / "gguf_types.json"
 MODELS = {
-    "meta-llama/Llama-2-7b-hf": "llama", "meta-llama/Meta-Llama-3.1-70B": "llama", "meta-llama/Llama-3.2-1B": "llama", "Qwen/Qwen2.5-0.5B": "qwen2",
-    "mistralai/Mixtral-8x7B-v0.1": "llama", "Qwen/Qwen3-30B-A3B": "qwen3moe", "google/gemma-2-9b": "gemma2", "google/gemma-3-12b-it": "gemma3",
-    "microsoft/Phi-3-mini-4k-instruct": "phi3", "tiiuae/falcon-7b": "falcon", "deepseek-ai/DeepSeek-V2-Lite": "deepseek2",
-    "deepseek-ai/DeepSeek-R1": "deepseek2", "openai/gpt-oss-20b": "gpt-oss", "state-spaces/mamba-1.4b-hf": "mamba", "Qwen/Qwen3.5-27B": "qwen35",
-}  # fmt: skip
+    "meta-llama/Llama-2-7b-hf": "llama",
+    "meta-llama/Meta-Llama-3.1-70B": "llama",
+    "meta-llama/Llama-3.2-1B": "llama",
+    "Qwen/Qwen2.5-0.5B": "qwen2",
+    "mistralai/Mixtral-8x7B-v0.1": "llama",
+    "Qwen/Qwen3-30B-A3B": "qwen3moe",
+    "google/gemma-2-9b": "gemma2",
+    "google/gemma-3-12b-it": "gemma3",
+    "microsoft/Phi-3-mini-4k-instruct": "phi3",
+    "tiiuae/falcon-7b": "falcon",
+    "deepseek-ai/DeepSeek-V2-Lite": "deepseek2",
+    "deepseek-ai/DeepSeek-R1": "deepseek2",
+    "openai/gpt-oss-20b": "gpt-oss",
+    "state-spaces/mamba-1.4b-hf": "mamba",
+    "Qwen/Qwen3.5-27B": "qwen35",
+}
 FTYPES = {
-    "q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9, "q2_k": 10, "q3_k_s": 11, "q3_k_m": 12, "q3_k_l": 13, "q4_k_s": 14, "q4_k_m": 15, "q5_k_s": 16,
-    "q5_k_m": 17, "q6_k": 18, "iq2_xxs": 19, "iq2_xs": 20, "q2_k_s": 21, "iq3_xs": 22, "iq3_xxs": 23, "iq1_s": 24, "iq4_nl": 25, "iq3_s": 26, "iq3_m": 27,
-    "iq2_s": 28, "iq2_m": 29, "iq4_xs": 30, "iq1_m": 31, "bf16": 32, "tq1_0": 36, "tq2_0": 37, "mxfp4_moe": 38,
-}  # fmt: skip
+    "q4_0": 2,
+    "q4_1": 3,
+    "q8_0": 7,
+    "q5_0": 8,
+    "q5_1": 9,
+    "q2_k": 10,
+    "q3_k_s": 11,
+    "q3_k_m": 12,
+    "q3_k_l": 13,
+    "q4_k_s": 14,
+    "q4_k_m": 15,
+    "q5_k_s": 16,
+    "q5_k_m": 17,
+    "q6_k": 18,
+    "iq2_xxs": 19,
+    "iq2_xs": 20,
+    "q2_k_s": 21,
+    "iq3_xs": 22,
+    "iq3_xxs": 23,
+    "iq1_s": 24,
+    "iq4_nl": 25,
+    "iq3_s": 26,
+    "iq3_m": 27,
+    "iq2_s": 28,
+    "iq2_m": 29,
+    "iq4_xs": 30,
+    "iq1_m": 31,
+    "bf16": 32,
+    "tq1_0": 36,
+    "tq2_0": 37,
+    "mxfp4_moe": 38,
+}
 """enum llama_ftype."""
 _LINE = re.compile(r"\[ *\d+/ *\d+\] +(\S+) .*?, type = +(\w+), *size = .*?(?:-> +[\d.]+ MiB \((\w+)\))?\s*$")
 
@@ -41,10 +80,17 @@ class Parameters(ctypes.Structure):
     """struct llama_model_quantize_params."""
 
     _fields_ = [
-        ("nthread", ctypes.c_int32), ("ftype", ctypes.c_int32), ("output", ctypes.c_int32), ("embedding", ctypes.c_int32),
+        ("nthread", ctypes.c_int32),
+        ("ftype", ctypes.c_int32),
+        ("output", ctypes.c_int32),
+        ("embedding", ctypes.c_int32),
         *((name, ctypes.c_bool) for name in ("requantize", "quantize_output", "only_copy", "pure", "keep_split", "dry_run")),
-        ("imatrix", ctypes.c_void_p), ("kv", ctypes.c_void_p), ("tt", ctypes.c_void_p), ("prune", ctypes.c_void_p), ("max_buffer", ctypes.c_size_t),
-    ]  # fmt: skip
+        ("imatrix", ctypes.c_void_p),
+        ("kv", ctypes.c_void_p),
+        ("tt", ctypes.c_void_p),
+        ("prune", ctypes.c_void_p),
+        ("max_buffer", ctypes.c_size_t),
+    ]
 
 
 class Imatrix(ctypes.Structure):
@@ -59,21 +105,32 @@ def head_only(path: Path, arch: str, config: dict[str, Any], tensors: tuple[Gguf
     heads = text.get("num_attention_heads") or 0
     writer = gguf.GGUFWriter(path, arch)
     for key, value in {
-        "block_count": text.get("num_hidden_layers"), "context_length": text.get("max_position_embeddings") or 2048,
+        "block_count": text.get("num_hidden_layers"),
+        "context_length": text.get("max_position_embeddings") or 2048,
         "embedding_length": text.get("hidden_size"),
-        "feed_forward_length": text.get("intermediate_size") or 4 * text["hidden_size"], "attention.head_count": heads,
-        "attention.head_count_kv": 1 if arch in ("deepseek2", "falcon") else text.get("num_key_value_heads") or heads, "vocab_size": text["vocab_size"],
+        "feed_forward_length": text.get("intermediate_size") or 4 * text["hidden_size"],
+        "attention.head_count": heads,
+        "attention.head_count_kv": 1 if arch in ("deepseek2", "falcon") else text.get("num_key_value_heads") or heads,
+        "vocab_size": text["vocab_size"],
         "expert_count": text.get("num_local_experts") or text.get("num_experts") or text.get("n_routed_experts"),
-        "expert_used_count": text.get("num_experts_per_tok"), "expert_feed_forward_length": text.get("moe_intermediate_size") or text.get("intermediate_size"),
-        "expert_shared_count": text.get("n_shared_experts"), "leading_dense_block_count": text.get("first_k_dense_replace"),
-        "attention.q_lora_rank": text.get("q_lora_rank"), "attention.kv_lora_rank": text.get("kv_lora_rank"),
+        "expert_used_count": text.get("num_experts_per_tok"),
+        "expert_feed_forward_length": text.get("moe_intermediate_size") or text.get("intermediate_size"),
+        "expert_shared_count": text.get("n_shared_experts"),
+        "leading_dense_block_count": text.get("first_k_dense_replace"),
+        "attention.q_lora_rank": text.get("q_lora_rank"),
+        "attention.kv_lora_rank": text.get("kv_lora_rank"),
         "attention.sliding_window": text.get("sliding_window"),
-        "ssm.conv_kernel": text.get("conv_kernel") or text.get("linear_conv_kernel_dim"), "ssm.inner_size": _inner(text), "ssm.state_size": _state(text),
+        "ssm.conv_kernel": text.get("conv_kernel") or text.get("linear_conv_kernel_dim"),
+        "ssm.inner_size": _inner(text),
+        "ssm.state_size": _state(text),
         "ssm.time_step_rank": text.get("linear_num_value_heads") or (text.get("time_step_rank") if arch == "mamba" else None),
-        "ssm.group_count": text.get("linear_num_key_heads"), "full_attention_interval": text.get("full_attention_interval"),
-        "rope.dimension_count": text.get("qk_rope_head_dim") or text.get("head_dim"), "attention.key_length": text.get("head_dim"),
-        "attention.value_length": text.get("head_dim"), "expert_gating_func": 2 if arch == "deepseek2" else None,
-    }.items():  # fmt: skip
+        "ssm.group_count": text.get("linear_num_key_heads"),
+        "full_attention_interval": text.get("full_attention_interval"),
+        "rope.dimension_count": text.get("qk_rope_head_dim") or text.get("head_dim"),
+        "attention.key_length": text.get("head_dim"),
+        "attention.value_length": text.get("head_dim"),
+        "expert_gating_func": 2 if arch == "deepseek2" else None,
+    }.items():
         if value is not None:
             writer.add_uint32(f"{arch}.{key}", int(value))
     writer.add_float32(f"{arch}.attention.layer_norm_rms_epsilon", 1e-6)

@@ -409,8 +409,15 @@ def gemma4(f: File) -> None:
 
 WRITERS = {
     **dict.fromkeys(("llama", "qwen2", "qwen3", "qwen3moe", "gemma2", "gemma3", "glm4", "gpt-oss", "phi3", "olmo2", "starcoder2"), decoder),
-    "deepseek2": latent, "mamba": mamba, "mamba2": mamba2, "falcon-h1": falcon_h1, "qwen35": qwen35, "qwen35moe": qwen35, "qwen3next": qwen35, "gemma4": gemma4,
-}  # fmt: skip
+    "deepseek2": latent,
+    "mamba": mamba,
+    "mamba2": mamba2,
+    "falcon-h1": falcon_h1,
+    "qwen35": qwen35,
+    "qwen35moe": qwen35,
+    "qwen3next": qwen35,
+    "gemma4": gemma4,
+}
 
 
 def contexts(arch: str) -> Iterator[Context]:

@@ -17,15 +17,30 @@ from typing import Any
 POOL = 40 * 2**30
 BLOCK = 16
 MODELS = {
-    "meta-llama/Meta-Llama-3.1-8B": 32768, "Qwen/Qwen3-14B": 32768, "mistralai/Mistral-7B-v0.1": 32768, "mistralai/Mixtral-8x7B-v0.1": 32768,
-    "Qwen/Qwen3-30B-A3B": 32768, "google/gemma-7b": 8192, "google/gemma-2-9b": 8192, "google/gemma-3-1b-it": 32768, "openai/gpt-oss-20b": 65536,
-    "microsoft/Phi-3-mini-4k-instruct": 4096, "facebook/opt-6.7b": 2048, "openai-community/gpt2": 1024,
-    "tiiuae/falcon-7b": 2048, "deepseek-ai/DeepSeek-V2-Lite": 32768, "deepseek-ai/DeepSeek-V3": 65536,
-    "zai-org/GLM-4.7-Flash": 65536, "zai-org/GLM-4.5-Air": 65536, "stabilityai/stablelm-2-zephyr-1_6b": 4096, "ai21labs/Jamba-v0.1": 65536,
-    "nvidia/Nemotron-H-8B-Base-8K": 8192, "Qwen/Qwen3-Next-80B-A3B-Instruct": 65536,
+    "meta-llama/Meta-Llama-3.1-8B": 32768,
+    "Qwen/Qwen3-14B": 32768,
+    "mistralai/Mistral-7B-v0.1": 32768,
+    "mistralai/Mixtral-8x7B-v0.1": 32768,
+    "Qwen/Qwen3-30B-A3B": 32768,
+    "google/gemma-7b": 8192,
+    "google/gemma-2-9b": 8192,
+    "google/gemma-3-1b-it": 32768,
+    "openai/gpt-oss-20b": 65536,
+    "microsoft/Phi-3-mini-4k-instruct": 4096,
+    "facebook/opt-6.7b": 2048,
+    "openai-community/gpt2": 1024,
+    "tiiuae/falcon-7b": 2048,
+    "deepseek-ai/DeepSeek-V2-Lite": 32768,
+    "deepseek-ai/DeepSeek-V3": 65536,
+    "zai-org/GLM-4.7-Flash": 65536,
+    "zai-org/GLM-4.5-Air": 65536,
+    "stabilityai/stablelm-2-zephyr-1_6b": 4096,
+    "ai21labs/Jamba-v0.1": 65536,
+    "nvidia/Nemotron-H-8B-Base-8K": 8192,
+    "Qwen/Qwen3-Next-80B-A3B-Instruct": 65536,
     "state-spaces/mamba-130m-hf": 4096,
     "MiniMaxAI/MiniMax-M2.7": 65536,
-}  # fmt: skip
+}
 """Model of the catalogue -> max_model_len."""
 WITH_STATES = ("Jamba", "Nemotron-H", "Qwen3-Next", "mamba")
 """Networks that are recorded without prefix caching as well: what they keep of their states depends on it."""
@@ -46,9 +61,18 @@ def one(folder: str, context: int, arguments: dict[str, Any]) -> dict[str, Any]:
     CPUAttentionBackend.get_supported_kernel_block_sizes = staticmethod(lambda *_: [MultipleOf(BLOCK)])  # as FlashAttention
     type(current_platform)._find_non_ssm_backends = classmethod(lambda *_: [CPUAttentionBackend])
     config = EngineArgs(
-        model=folder, load_format="dummy", skip_tokenizer_init=True, enforce_eager=True, dtype="bfloat16", max_model_len=context, block_size=BLOCK,
-        max_num_batched_tokens=8192, max_num_seqs=256, language_model_only=True, **arguments,
-    ).create_engine_config()  # fmt: skip
+        model=folder,
+        load_format="dummy",
+        skip_tokenizer_init=True,
+        enforce_eager=True,
+        dtype="bfloat16",
+        max_model_len=context,
+        block_size=BLOCK,
+        max_num_batched_tokens=8192,
+        max_num_seqs=256,
+        language_model_only=True,
+        **arguments,
+    ).create_engine_config()
     with set_current_vllm_config(config):
         init_distributed_environment(1, 0, f"file://{tempfile.mktemp()}", 0, "gloo")
         ensure_model_parallel_initialized(1, 1)
@@ -65,10 +89,16 @@ def one(folder: str, context: int, arguments: dict[str, Any]) -> dict[str, Any]:
         planned = utils.get_kv_cache_config_from_groups(config, groups, POOL)
         tokens, concurrency = utils.get_kv_cache_capacity(config, planned)
     return {
-        "layers": sorted([kind, page, count] for (kind, page), count in kinds.items()), "groups": len(groups), "block_size": config.cache_config.block_size,
-        "blocks": planned.num_blocks, "tokens": tokens, "concurrency": concurrency, "in_flight": config.max_in_flight_tokens,
-        "state_dtype": str(config.cache_config.mamba_ssm_cache_dtype), "state_mode": config.cache_config.mamba_cache_mode,
-    }  # fmt: skip
+        "layers": sorted([kind, page, count] for (kind, page), count in kinds.items()),
+        "groups": len(groups),
+        "block_size": config.cache_config.block_size,
+        "blocks": planned.num_blocks,
+        "tokens": tokens,
+        "concurrency": concurrency,
+        "in_flight": config.max_in_flight_tokens,
+        "state_dtype": str(config.cache_config.mamba_ssm_cache_dtype),
+        "state_mode": config.cache_config.mamba_cache_mode,
+    }
 
 
 def main(path: str) -> int:
@@ -85,8 +115,11 @@ def main(path: str) -> int:
                 Path(folder, "config.json").write_text(json.dumps(config))
                 run = subprocess.run(
                     [os.environ.get("VLLM_PYTHON", sys.executable), __file__, folder, str(context), json.dumps(arguments)],
-                    capture_output=True, text=True, check=False, env={**os.environ, "HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR"},
-                )  # fmt: skip
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    env={**os.environ, "HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR"},
+                )
             if run.returncode:
                 sys.stderr.write(f"{model} {arguments}: {run.stderr.strip().splitlines()[-1][:300]}\n")
                 failed += 1

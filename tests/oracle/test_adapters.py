@@ -28,9 +28,17 @@ FEED = ("gate_proj", "up_proj", "down_proj")
 def config(layers: int) -> transformers.LlamaConfig:
     """A small Llama with grouped heads whose width is not the hidden size."""
     return transformers.LlamaConfig(
-        vocab_size=128, hidden_size=H, intermediate_size=176, num_hidden_layers=layers, num_attention_heads=8, num_key_value_heads=2, head_dim=16,
-        attn_implementation="sdpa", max_position_embeddings=128, tie_word_embeddings=False,
-    )  # fmt: skip
+        vocab_size=128,
+        hidden_size=H,
+        intermediate_size=176,
+        num_hidden_layers=layers,
+        num_attention_heads=8,
+        num_key_value_heads=2,
+        head_dim=16,
+        attn_implementation="sdpa",
+        max_position_embeddings=128,
+        tie_word_embeddings=False,
+    )
 
 
 def network(layers: int) -> Network:
@@ -85,11 +93,13 @@ EXACT: list[tuple[str, Callable[[], Any], Adapter]] = [
     ("dora-dropout", lora(target_modules=list(QV), use_dora=True, lora_dropout=0.1), Adapter("dora", 4, QV, dropout=0.1)),
     ("adalora", on_qv(peft.AdaLoraConfig, init_r=4, target_r=2, total_step=100), Adapter("adalora", 4, QV)),
     (
-        "ia3", lambda: peft.IA3Config(target_modules=["k_proj", "v_proj", "down_proj"], feedforward_modules=["down_proj"], task_type="CAUSAL_LM"),
+        "ia3",
+        lambda: peft.IA3Config(target_modules=["k_proj", "v_proj", "down_proj"], feedforward_modules=["down_proj"], task_type="CAUSAL_LM"),
         Adapter("ia3", 0, ("k_proj", "v_proj", "down_proj"), feedforward=("down_proj",)),
     ),
     (
-        "ia3-all", lambda: peft.IA3Config(target_modules=list(ALL), feedforward_modules=list(FEED), task_type="CAUSAL_LM"),
+        "ia3-all",
+        lambda: peft.IA3Config(target_modules=list(ALL), feedforward_modules=list(FEED), task_type="CAUSAL_LM"),
         Adapter("ia3", 0, ALL, feedforward=FEED),
     ),
     ("loha", on_qv(peft.LoHaConfig, r=4), Adapter("loha", 4, QV)),
@@ -100,7 +110,7 @@ EXACT: list[tuple[str, Callable[[], Any], Adapter]] = [
     ("tinylora", on_qv(peft.TinyLoraConfig, r=2, u=8), Adapter("tinylora", 2, QV, options=(("u", 8),))),
     ("randlora", on_qv(peft.RandLoraConfig, r=4), Adapter("randlora", 4, QV)),
     ("osf", on_qv(peft.OSFConfig), Adapter("osf", 0, QV)),
-]  # fmt: skip
+]
 NAMES = [name for name, _, _ in EXACT]
 
 
@@ -117,19 +127,21 @@ COUNTED: list[tuple[str, Callable[[], Any], Adapter]] = [
     ("shira", on_qv(peft.ShiraConfig, r=4), Adapter("shira", 4, QV)),
     ("oft", on_qv(peft.OFTConfig, oft_block_size=8, r=0), Adapter("oft", 0, QV, options=(("oft_block_size", 8),))),
     (
-        "boft", on_qv(peft.BOFTConfig, boft_block_size=8, boft_n_butterfly_factor=1),
+        "boft",
+        on_qv(peft.BOFTConfig, boft_block_size=8, boft_n_butterfly_factor=1),
         Adapter("boft", 0, QV, options=(("boft_block_size", 8), ("boft_n_butterfly_factor", 1))),
     ),
     ("hra", on_qv(peft.HRAConfig, r=4), Adapter("hra", 4, QV)),
     (
-        "c3a", lambda: peft.C3AConfig(block_size=16, target_modules=["q_proj"], task_type="CAUSAL_LM"),
+        "c3a",
+        lambda: peft.C3AConfig(block_size=16, target_modules=["q_proj"], task_type="CAUSAL_LM"),
         Adapter("c3a", 0, ("q_proj",), options=(("block_size", 16),)),
     ),
     ("road", on_qv(peft.RoadConfig, group_size=16), Adapter("road", 0, QV)),
     ("delora", on_qv(peft.DeloraConfig, r=4), Adapter("delora", 4, QV)),
     ("gralora", on_qv(peft.GraloraConfig, r=4, gralora_k=2), Adapter("gralora", 4, QV, options=(("gralora_k", 2),))),
     ("waveft", on_qv(peft.WaveFTConfig, n_frequency=100), Adapter("waveft", 0, QV, options=(("n_frequency", 100),))),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "settings", "ours"), COUNTED, ids=[name for name, _, _ in COUNTED])
@@ -142,20 +154,23 @@ def test_trained_parameters_of_an_adapter(name: str, settings: Callable[[], Any]
 PROMPTED: list[tuple[str, Callable[[], Any], Adapter]] = [
     ("prompt", lambda: peft.PromptTuningConfig(num_virtual_tokens=8, task_type="CAUSAL_LM"), Adapter("prompt", 0, (), options=(("num_virtual_tokens", 8),))),
     (
-        "p-tuning", lambda: peft.PromptEncoderConfig(num_virtual_tokens=8, encoder_hidden_size=64, task_type="CAUSAL_LM"),
+        "p-tuning",
+        lambda: peft.PromptEncoderConfig(num_virtual_tokens=8, encoder_hidden_size=64, task_type="CAUSAL_LM"),
         Adapter("p-tuning", 0, (), options=(("num_virtual_tokens", 8), ("encoder_hidden_size", 64))),
     ),
     (
-        "multitask-prompt", lambda: peft.MultitaskPromptTuningConfig(num_virtual_tokens=8, num_tasks=3, task_type="CAUSAL_LM"),
+        "multitask-prompt",
+        lambda: peft.MultitaskPromptTuningConfig(num_virtual_tokens=8, num_tasks=3, task_type="CAUSAL_LM"),
         Adapter("multitask-prompt", 0, (), options=(("num_virtual_tokens", 8), ("num_tasks", 3))),
     ),
     (
-        "cpt", lambda: peft.CPTConfig(cpt_token_ids=list(range(8)), cpt_mask=[1] * 8, cpt_tokens_type_mask=[1] * 8, task_type="CAUSAL_LM"),
+        "cpt",
+        lambda: peft.CPTConfig(cpt_token_ids=list(range(8)), cpt_mask=[1] * 8, cpt_tokens_type_mask=[1] * 8, task_type="CAUSAL_LM"),
         Adapter("cpt", 0, (), options=(("num_virtual_tokens", 8),)),
     ),
     ("prefix", lambda: peft.PrefixTuningConfig(num_virtual_tokens=8, task_type="CAUSAL_LM"), Adapter("prefix", 0, (), options=(("num_virtual_tokens", 8),))),
     ("vblora", on_qv(peft.VBLoRAConfig, r=4, num_vectors=32, vector_length=16, topk=2), Adapter("vblora", 4, QV, options=BANK)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "settings", "ours"), PROMPTED, ids=[name for name, _, _ in PROMPTED])

@@ -55,9 +55,13 @@ def test_cut_partitions(network: Network, case: str, ranks: int) -> None:
 def gathering(settings: dict[str, Any]) -> Gathering:
     """DeepSpeed's names -> ours."""
     return Gathering(
-        settings["stage3_prefetch_bucket_size"], settings["stage3_max_live_parameters"], settings["stage3_max_reuse_distance"],
-        settings["stage3_param_persistence_threshold"], NO_LIMIT, joined=True,
-    )  # fmt: skip
+        settings["stage3_prefetch_bucket_size"],
+        settings["stage3_max_live_parameters"],
+        settings["stage3_max_reuse_distance"],
+        settings["stage3_param_persistence_threshold"],
+        NO_LIMIT,
+        joined=True,
+    )
 
 
 @pytest.mark.parametrize("case", DATA["cut"])

@@ -73,10 +73,13 @@ def sharded(way: Way, layers: int) -> Any:
     if way.mode != "none" and not way.outside:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": way.mode == "reentrant", "preserve_rng_state": False})
     whole = FullyShardedDataParallel(
-        adapted, auto_wrap_policy=policy, use_orig_params=True, device_id=torch.device("cpu"),
+        adapted,
+        auto_wrap_policy=policy,
+        use_orig_params=True,
+        device_id=torch.device("cpu"),
         mixed_precision=MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16) if way.mixed else None,
         sharding_strategy=ShardingStrategy.SHARD_GRAD_OP if way.gathers_once else ShardingStrategy.FULL_SHARD,
-    )  # fmt: skip
+    )
     if way.mode != "none" and way.outside:
         for index in range(layers):
             model.model.layers[index] = Again(model.model.layers[index], way)
@@ -107,9 +110,13 @@ def timeline_of(way: Way, layers: int = LAYERS) -> StepTimeline:
     kind = BF16 if way.mixed else FP32
     adapter = Adapter("lora", 8, TARGETS, kind) if way.lora else None
     setup = Setup(
-        weights=kind, kernels=Kernels(device="cpu"), single=False, adapter=adapter, trainable=() if way.lora else ("*",),
+        weights=kind,
+        kernels=Kernels(device="cpu"),
+        single=False,
+        adapter=adapter,
+        trainable=() if way.lora else ("*",),
         input_grads=way.lora or (way.mode != "none" and not way.outside),
-    )  # fmt: skip
+    )
     recipe = Recipe(setup, Batch(way.shape.b, way.shape.s, way.shape.s), recompute=RecomputePlan(way.mode), stream=kind)
     reruns = way.mode == "reentrant" and way.outside
     layout = Fsdp1(degree=way.ranks, stored=FP32, prefetches=not reruns, gathers_once=way.gathers_once, holds_inputs=reruns and way.lora)

@@ -98,9 +98,19 @@ def test_latent_projections_by_build() -> None:
 def test_a_file_is_as_large_as_the_writer_makes_it(tmp_path: Path) -> None:
     """Head, table, tokenizer and padded tensors of a small model, written by gguf's writer, are what the rule says."""
     network = network_of(
-        {"config": {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-                    "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 40}}
-    )  # fmt: skip
+        {
+            "config": {
+                "architectures": ["LlamaForCausalLM"],
+                "model_type": "llama",
+                "hidden_size": 64,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 4,
+                "num_key_value_heads": 2,
+                "intermediate_size": 96,
+                "vocab_size": 40,
+            }
+        }
+    )
     tensors = typed_tensors(network, quantization("q8_0"))
     vocabulary = Vocabulary("spm", 40, 40 * 6)
     writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
@@ -125,9 +135,17 @@ def test_a_file_is_as_large_as_the_writer_makes_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("family", "tokens", "kind", "basis"),
-    [("llama", 32000, "spm", "formula"), ("llama", 32016, "spm", "formula"), ("llama", 128256, "bpe", "formula"), ("qwen2", 152064, "bpe", "formula"),
-     ("gemma2", 256000, "spm", "calibrated"), ("bert", 30522, "wordpiece", "formula"), ("gemma4", 262144, "gemma4", "formula"), ("x", 7, "bpe", "calibrated")],
-)  # fmt: skip
+    [
+        ("llama", 32000, "spm", "formula"),
+        ("llama", 32016, "spm", "formula"),
+        ("llama", 128256, "bpe", "formula"),
+        ("qwen2", 152064, "bpe", "formula"),
+        ("gemma2", 256000, "spm", "calibrated"),
+        ("bert", 30522, "wordpiece", "formula"),
+        ("gemma4", 262144, "gemma4", "formula"),
+        ("x", 7, "bpe", "calibrated"),
+    ],
+)
 def test_which_tokenizer_a_model_has(family: str, tokens: int, kind: str, basis: str) -> None:
     """Vocabularies of one size are told apart by the family; one that nobody shipped is scaled, and called so."""
     found, how = vocabulary_of(family, tokens)

@@ -16,10 +16,17 @@ from everybyte.rules.step.cache import Format, cache_bytes, stores
 
 BOTH: dict[str, Any] = {"layer_types": ["linear_attention", "full_attention"]}
 MIXED: dict[str, dict[str, Any]] = {
-    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1}, "bamba": {"attn_layer_indices": [1]}, "granite-hybrid": BOTH, "qwen3-next-linear": BOTH,
-    "qwen3.5": BOTH, "qwen3.5-moe": BOTH, "kimi-linear": BOTH, "nemotron-h-mamba": {"layers_block_type": ["mamba", "attention"]},
-    "nemotron-h-mlp": {"layers_block_type": ["mlp", "attention"]}, "nemotron-h-moe": {"layers_block_type": ["moe", "attention"]},
-}  # fmt: skip
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "bamba": {"attn_layer_indices": [1]},
+    "granite-hybrid": BOTH,
+    "qwen3-next-linear": BOTH,
+    "qwen3.5": BOTH,
+    "qwen3.5-moe": BOTH,
+    "kimi-linear": BOTH,
+    "nemotron-h-mamba": {"layers_block_type": ["mamba", "attention"]},
+    "nemotron-h-mlp": {"layers_block_type": ["mlp", "attention"]},
+    "nemotron-h-moe": {"layers_block_type": ["moe", "attention"]},
+}
 """A layer with states beside one with keys, where a model of states alone has no cache of its own in transformers."""
 TOKENS = 31
 """Shorter than every window, and one less than full windows of compressed tokens."""

@@ -49,13 +49,20 @@ def job(row: dict[str, str]) -> dict[str, Any]:
         "model": {"config": MODELS[row["model"]]["config"]},
         "hardware": {"gpus": 0},
         "serve": {
-            "engine": "llama.cpp", "version": BUILD, "weights": "q8_0", "context": int(row["ctx"]) // (1 if unified else sequences),
-            "batched_tokens": int(row["batch"]), "ubatch": int(row["ubatch"]), "parallel_slots": sequences, "unified_kv": unified,
-            "attention": "flash" if row["flash"] == "1" else "eager", "kv_dtype": {"k": spelt(row["key"]), "v": spelt(row["value"])},
+            "engine": "llama.cpp",
+            "version": BUILD,
+            "weights": "q8_0",
+            "context": int(row["ctx"]) // (1 if unified else sequences),
+            "batched_tokens": int(row["batch"]),
+            "ubatch": int(row["ubatch"]),
+            "parallel_slots": sequences,
+            "unified_kv": unified,
+            "attention": "flash" if row["flash"] == "1" else "eager",
+            "kv_dtype": {"k": spelt(row["key"]), "v": spelt(row["value"])},
             "swa_full": row["swa_full"] == "1",
             "extra": {"n_outputs": int(row["outputs"]) or int(row["batch"])},
         },
-    }  # fmt: skip
+    }
 
 
 @cache
@@ -81,8 +88,11 @@ def test_caches_to_the_printed_digit(model: str) -> None:
     for row, figures in answers(model):
         windows = figures.get("kv.swa_bytes", 0)
         ours = {
-            "cache_mib": figures["kv.bytes"] - windows, "window_mib": windows, "state_mib": figures.get("state.bytes", 0), "output_mib": figures["output"],
-        }  # fmt: skip
+            "cache_mib": figures["kv.bytes"] - windows,
+            "window_mib": windows,
+            "state_mib": figures.get("state.bytes", 0),
+            "output_mib": figures["output"],
+        }
         for name, size in ours.items():
             if row[name]:
                 assert size / MIB == pytest.approx(float(row[name]), abs=PRINTED), (name, row)

@@ -14,9 +14,21 @@ from dry_run import check
 from jobs import JOBS
 
 SOME = (
-    "full-amp", "full-bf16-eager", "recompute-reentrant", "step-zeroed", "lora-bf16", "frozen-but-head", "vocabulary-qwen", "family-gemma-3",
-    "family-gpt-2", "family-vit", "cnn-amp", "moe-bf16", "generate-windows", "prefill-cached",
-)  # fmt: skip
+    "full-amp",
+    "full-bf16-eager",
+    "recompute-reentrant",
+    "step-zeroed",
+    "lora-bf16",
+    "frozen-but-head",
+    "vocabulary-qwen",
+    "family-gemma-3",
+    "family-gpt-2",
+    "family-vit",
+    "cnn-amp",
+    "moe-bf16",
+    "generate-windows",
+    "prefill-cached",
+)
 """One of each kind; `tests/gpu/measure.py --dry-run` checks all."""
 TRACED_ELSEWHERE = {"full-amp", "recompute-reentrant", "lora-bf16", "moe-bf16", "generate-windows"}
 """tests/trace/test_against.py compares every event of these with their traces."""

@@ -72,8 +72,16 @@ CASES: dict[str, dict[str, Any]] = {
     "divided experts": {"tp": 2, "pp": 2, "ep": 1, "etp": 2, "experts": 4, "rank": 7, "bias": False},
 }
 USUAL: dict[str, Any] = {
-    "rank": 0, "world": 8, "layers": 4, "kv_heads": 4, "gated": False, "bias": True, "tied": False, "position": "learned_absolute", "experts": None,
-}  # fmt: skip
+    "rank": 0,
+    "world": 8,
+    "layers": 4,
+    "kv_heads": 4,
+    "gated": False,
+    "bias": True,
+    "tied": False,
+    "position": "learned_absolute",
+    "experts": None,
+}
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +97,21 @@ def measured() -> dict[str, Counter[tuple[int, ...]]]:
 def predicted(case: dict[str, Any]) -> Counter[tuple[int, ...]]:
     """Shapes of the parameters that the layers declare."""
     shape: dict[str, Any] = {
-        "family": "moe" if case["experts"] else "gpt", "layers": case["layers"], "hidden": 64, "ffn": 256, "heads": 8, "kv_heads": case["kv_heads"],
-        "head_dim": 8, "vocab": 1024, "tied": case["tied"], "activation": "swiglu" if case["gated"] else "gelu", "norm": "layernorm",
-        "position": "rope" if case["position"] == "rope" else "learned", "max_positions": 128, "bias": case["bias"],
-    }  # fmt: skip
+        "family": "moe" if case["experts"] else "gpt",
+        "layers": case["layers"],
+        "hidden": 64,
+        "ffn": 256,
+        "heads": 8,
+        "kv_heads": case["kv_heads"],
+        "head_dim": 8,
+        "vocab": 1024,
+        "tied": case["tied"],
+        "activation": "swiglu" if case["gated"] else "gelu",
+        "norm": "layernorm",
+        "position": "rope" if case["position"] == "rope" else "learned",
+        "max_positions": 128,
+        "bias": case["bias"],
+    }
     if case["experts"]:
         shape |= {"experts": case["experts"], "top_k": 2, "moe_ffn": 96}
     network = network_of({"shape": shape})

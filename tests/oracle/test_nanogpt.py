@@ -64,8 +64,15 @@ class Model(nn.Module):
 def network(bias: bool = True) -> Network:
     """A GPT-2 of these sizes in nanoGPT's form."""
     shape = {
-        "family": "gpt", "layers": 2, "hidden": H, "ffn": 4 * H, "heads": HEADS, "vocab": V, "max_positions": 64, "bias": bias,
-    }  # fmt: skip
+        "family": "gpt",
+        "layers": 2,
+        "hidden": H,
+        "ffn": 4 * H,
+        "heads": HEADS,
+        "vocab": V,
+        "max_positions": 64,
+        "bias": bias,
+    }
     return rendition(network_of(InlineModel(shape=shape)))
 
 

@@ -73,7 +73,7 @@ CASES: list[tuple[str, Make, dict[str, Any], tuple[str, ...]]] = [
     ("adadelta", torch.optim.Adadelta, {}, ("foreach", "for-loop")),
     ("rprop", torch.optim.Rprop, {}, ("foreach", "for-loop")),
     ("adafactor", torch.optim.Adafactor, {}, ("foreach", "for-loop")),
-]  # fmt: skip
+]
 EVERY = [(name, make, options, impl, *types) for name, make, options, impls in CASES for impl in impls for types in TYPES]
 ARGUMENTS = {"foreach": {"foreach": True}, "for-loop": {"foreach": False}, "fused": {"fused": True}}
 
@@ -135,10 +135,16 @@ def test_states_of_other_optimizers(name: str, cls: str, kind: torch.dtype, ours
 
 
 BITSANDBYTES = [
-    ("AdamW8bit", "adamw_bnb_8bit"), ("AdamW32bit", "adamw-32bit"), ("Lion8bit", "lion_8bit"), ("Lion32bit", "lion_32bit"),
-    ("AdEMAMix8bit", "ademamix_8bit"), ("AdEMAMix", "ademamix"), ("RMSprop8bit", "rmsprop_bnb_8bit"), ("RMSprop32bit", "rmsprop_bnb"),
+    ("AdamW8bit", "adamw_bnb_8bit"),
+    ("AdamW32bit", "adamw-32bit"),
+    ("Lion8bit", "lion_8bit"),
+    ("Lion32bit", "lion_32bit"),
+    ("AdEMAMix8bit", "ademamix_8bit"),
+    ("AdEMAMix", "ademamix"),
+    ("RMSprop8bit", "rmsprop_bnb_8bit"),
+    ("RMSprop32bit", "rmsprop_bnb"),
     ("Adagrad8bit", "adagrad-8bit"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("cls", "name"), BITSANDBYTES, ids=[name for _, name in BITSANDBYTES])

@@ -102,14 +102,23 @@ def test_plain_block_with_a_pool(amp: bool, norm: str) -> None:
 def test_a_whole_small_resnet() -> None:
     """Stem, two stages, the mean and the classifier, with the loss: the sum over the parts of the shape is what PyTorch keeps, in bf16."""
     shape = {
-        "family": "cnn", "image": SIDE, "classes": 10,
+        "family": "cnn",
+        "image": SIDE,
+        "classes": 10,
         "stages": [{"channels": 24, "stride": 2}, {"block": "basic", "channels": 24, "blocks": 2}, {"block": "bottleneck", "channels": 64, "stride": 2}],
-    }  # fmt: skip
+    }
     network = network_of_shape(shape)
     body = nn.Sequential(
-        nn.Conv2d(3, 24, 3, 2, 1, bias=False), nn.BatchNorm2d(24), nn.ReLU(inplace=True), Basic(24, 24, 1), Basic(24, 24, 1),
-        Bottleneck(24, 16, 64, 2, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10),
-    ).to(torch.bfloat16)  # fmt: skip
+        nn.Conv2d(3, 24, 3, 2, 1, bias=False),
+        nn.BatchNorm2d(24),
+        nn.ReLU(inplace=True),
+        Basic(24, 24, 1),
+        Basic(24, 24, 1),
+        Bottleneck(24, 16, 64, 2, 1),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(64, 10),
+    ).to(torch.bfloat16)
     x, labels = image(amp=False, channels=3, grad=False), torch.randint(0, 10, (B,))
     measured = module_keeps(body, lambda: nn.functional.cross_entropy(body(x), labels), outside=(x, labels))
     setup, point = Setup(kernels=Kernels(device="cpu")), Point(Batch(B, SIDE * SIDE, SIDE * SIDE))

@@ -81,9 +81,11 @@ def shapes(draw: st.DrawFn) -> Shape:
 
 @settings(max_examples=25, deadline=None)
 @given(
-    shape=shapes(), family=st.sampled_from(["llama", "qwen3", "gemma", "gemma2", "gemma3", "ministral3", "hunyuan"]),
-    attention=st.sampled_from(["eager", "sdpa"]), amp=st.booleans(),
-)  # fmt: skip
+    shape=shapes(),
+    family=st.sampled_from(["llama", "qwen3", "gemma", "gemma2", "gemma3", "ministral3", "hunyuan"]),
+    attention=st.sampled_from(["eager", "sdpa"]),
+    amp=st.booleans(),
+)
 def test_any_shape(shape: Shape, family: str, attention: str, amp: bool) -> None:
     """Whatever the shape, we count what PyTorch keeps."""
     attention = attention if FAMILIES[family].sdpa else "eager"

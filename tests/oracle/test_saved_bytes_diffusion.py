@@ -19,26 +19,53 @@ S, M, H = 40, 24, 96
 BOTH = pytest.mark.parametrize("amp", [False, True], ids=["bf16", "autocast"])
 IMAGES = pytest.mark.parametrize("b", [1, 2])
 FLUX = {
-    "num_layers": 1, "num_single_layers": 1, "attention_head_dim": 16, "num_attention_heads": 6, "joint_attention_dim": 48,
-    "pooled_projection_dim": 32, "guidance_embeds": True, "axes_dims_rope": (4, 6, 6),
-}  # fmt: skip
+    "num_layers": 1,
+    "num_single_layers": 1,
+    "attention_head_dim": 16,
+    "num_attention_heads": 6,
+    "joint_attention_dim": 48,
+    "pooled_projection_dim": 32,
+    "guidance_embeds": True,
+    "axes_dims_rope": (4, 6, 6),
+}
 SD3 = {
-    "sample_size": 16, "patch_size": 2, "in_channels": 4, "num_layers": 2, "attention_head_dim": 16, "num_attention_heads": 6,
-    "joint_attention_dim": 48, "caption_projection_dim": 96, "pooled_projection_dim": 32, "out_channels": 4, "pos_embed_max_size": 16,
-}  # fmt: skip
+    "sample_size": 16,
+    "patch_size": 2,
+    "in_channels": 4,
+    "num_layers": 2,
+    "attention_head_dim": 16,
+    "num_attention_heads": 6,
+    "joint_attention_dim": 48,
+    "caption_projection_dim": 96,
+    "pooled_projection_dim": 32,
+    "out_channels": 4,
+    "pos_embed_max_size": 16,
+}
 UNET = {
-    "sample_size": 16, "block_out_channels": (32, 64), "down_block_types": ("CrossAttnDownBlock2D", "DownBlock2D"),
-    "up_block_types": ("UpBlock2D", "CrossAttnUpBlock2D"), "layers_per_block": 1, "cross_attention_dim": 48, "attention_head_dim": 4,
+    "sample_size": 16,
+    "block_out_channels": (32, 64),
+    "down_block_types": ("CrossAttnDownBlock2D", "DownBlock2D"),
+    "up_block_types": ("UpBlock2D", "CrossAttnUpBlock2D"),
+    "layers_per_block": 1,
+    "cross_attention_dim": 48,
+    "attention_head_dim": 4,
     "norm_num_groups": 8,
-}  # fmt: skip
+}
 XL = {
-    "use_linear_projection": True, "addition_embed_type": "text_time", "addition_time_embed_dim": 8,
-    "projection_class_embeddings_input_dim": 80, "transformer_layers_per_block": [1, 2],
-}  # fmt: skip
+    "use_linear_projection": True,
+    "addition_embed_type": "text_time",
+    "addition_time_embed_dim": 8,
+    "projection_class_embeddings_input_dim": 80,
+    "transformer_layers_per_block": [1, 2],
+}
 VAE = {
-    "block_out_channels": (32, 64), "down_block_types": ("DownEncoderBlock2D",) * 2, "up_block_types": ("UpDecoderBlock2D",) * 2,
-    "layers_per_block": 1, "norm_num_groups": 8, "sample_size": 32,
-}  # fmt: skip
+    "block_out_channels": (32, 64),
+    "down_block_types": ("DownEncoderBlock2D",) * 2,
+    "up_block_types": ("UpDecoderBlock2D",) * 2,
+    "layers_per_block": 1,
+    "norm_num_groups": 8,
+    "sample_size": 32,
+}
 
 
 def pair(name: str, amp: bool, **fields: Any) -> tuple[Any, Network]:

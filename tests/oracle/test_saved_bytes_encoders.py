@@ -47,9 +47,15 @@ def agree(module: torch.nn.Module, call: Callable[[], Any], layer: Any, dims: Di
 def test_bert_block(amp: bool, attention: str, dropout: float) -> None:
     """BERT: norms behind the branches; CPU dropout keeps masks in the type of the activation and sends SDPA to plain operations."""
     config = transformers.BertConfig(
-        hidden_size=H, intermediate_size=200, num_attention_heads=6, num_hidden_layers=1, vocab_size=300, hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=0.0, attn_implementation=attention,
-    )  # fmt: skip
+        hidden_size=H,
+        intermediate_size=200,
+        num_attention_heads=6,
+        num_hidden_layers=1,
+        vocab_size=300,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=0.0,
+        attn_implementation=attention,
+    )
     model, network = pair(config, "BertModel", amp)
     x = states(amp)
     agree(model, lambda: model.encoder.layer[0](x, None), network.runs[0].layer, hidden_dims(H), Batch(B, S, S), amp, attention=attention)
@@ -82,9 +88,14 @@ def test_distilbert_block(amp: bool, attention: str) -> None:
 def test_nomic_bert(amp: bool, attention: str, dropout: float) -> None:
     """Nomic BERT: rotary positions without a mask, a gate, norms behind the sums; names and sizes of its parameters; no pooler."""
     config = transformers.NomicBertConfig(
-        hidden_size=H, intermediate_size=200, num_attention_heads=6, num_hidden_layers=1, vocab_size=300, hidden_dropout_prob=dropout,
+        hidden_size=H,
+        intermediate_size=200,
+        num_attention_heads=6,
+        num_hidden_layers=1,
+        vocab_size=300,
+        hidden_dropout_prob=dropout,
         attn_implementation=attention,
-    )  # fmt: skip
+    )
     model, network = pair(config, "NomicBertModel", amp)
     x = states(amp)
     turns = model.rotary_emb(x, torch.arange(S)[None])
@@ -114,9 +125,16 @@ def test_vit(amp: bool, attention: str) -> None:
 def test_t5(amp: bool, attention: str, feed_forward: str) -> None:
     """T5: relative positions made in the first block and copied in each for SDPA, the norm that multiplies its input, cross-attention."""
     config = transformers.T5Config(
-        d_model=H, d_ff=200, d_kv=16, num_heads=4, num_layers=2, vocab_size=300, dropout_rate=0.0, feed_forward_proj=feed_forward,
+        d_model=H,
+        d_ff=200,
+        d_kv=16,
+        num_heads=4,
+        num_layers=2,
+        vocab_size=300,
+        dropout_rate=0.0,
+        feed_forward_proj=feed_forward,
         attn_implementation=attention,
-    )  # fmt: skip
+    )
     model, network = pair(config, "T5ForConditionalGeneration", amp)
     fused = attention == "sdpa"
     for name, parameter in model.named_parameters():
@@ -139,10 +157,22 @@ def test_t5(amp: bool, attention: str, feed_forward: str) -> None:
 def test_whisper(amp: bool, attention: str) -> None:
     """Whisper: two convolutions over the spectrogram, blocks whose q, k and v are copied into memory order, cross-attention."""
     config = transformers.WhisperConfig(
-        d_model=H, encoder_layers=1, decoder_layers=1, encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=200, decoder_ffn_dim=200,
-        max_source_positions=M, vocab_size=300, attn_implementation=attention, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-        decoder_start_token_id=1, begin_suppress_tokens=None,
-    )  # fmt: skip
+        d_model=H,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=200,
+        decoder_ffn_dim=200,
+        max_source_positions=M,
+        vocab_size=300,
+        attn_implementation=attention,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=1,
+        begin_suppress_tokens=None,
+    )
     model, network = pair(config, "WhisperForConditionalGeneration", amp)
     x, memory, tower = states(amp), states(amp, M), network.towers[0]
     sound = torch.randn(B, 80, 2 * M, dtype=torch.float32 if amp else torch.bfloat16)

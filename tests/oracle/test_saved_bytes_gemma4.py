@@ -21,10 +21,15 @@ KINDS: dict[str, dict[str, Any]] = {
     "inputs of each layer's own": {"hidden_size_per_layer_input": OWN},
     "shared keys and values": {"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 2},
     "experts": {
-        "hidden_size_per_layer_input": 0, "attention_k_eq_v": True, "num_global_key_value_heads": 1, "enable_moe_block": True, "num_experts": 4,
-        "top_k_experts": 2, "moe_intermediate_size": 40,
+        "hidden_size_per_layer_input": 0,
+        "attention_k_eq_v": True,
+        "num_global_key_value_heads": 1,
+        "enable_moe_block": True,
+        "num_experts": 4,
+        "top_k_experts": 2,
+        "moe_intermediate_size": 40,
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("amp", [False, True], ids=["bf16", "autocast"])
@@ -34,9 +39,18 @@ def test_blocks(kind: str, attention: str, amp: bool) -> None:
     """A sliding and a full layer of each kind: heads of two widths, norms on q, k and v, values that are keys, experts beside the dense layer."""
     dtype = torch.float32 if amp else torch.bfloat16
     config = Gemma4TextConfig(
-        hidden_size=H, intermediate_size=200, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=16, global_head_dim=32,
-        vocab_size=100, vocab_size_per_layer_input=100, layer_types=["sliding_attention", "full_attention"] * 2, **KINDS[kind],
-    )  # fmt: skip
+        hidden_size=H,
+        intermediate_size=200,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        global_head_dim=32,
+        vocab_size=100,
+        vocab_size_per_layer_input=100,
+        layer_types=["sliding_attention", "full_attention"] * 2,
+        **KINDS[kind],
+    )
     config._attn_implementation = attention
     model = Gemma4ForCausalLM(config).to(dtype)
     fields = {key: value for key, value in config.to_dict().items() if key != "per_layer_config"}

@@ -41,8 +41,13 @@ def predicted(family: str, shape: Shape, targets: tuple[str, ...], rank: int, dr
     network = network_of(config_of(family, shape, 2))
     adapter = Adapter("lora", rank, targets, FP32 if wide else BF16, dropout)
     setup = Setup(
-        weights=BF16, compute=BF16 if amp else None, trainable=(), adapter=adapter, kernels=Kernels(device="cpu"), single=shape.b == 1,
-    )  # fmt: skip
+        weights=BF16,
+        compute=BF16 if amp else None,
+        trainable=(),
+        adapter=adapter,
+        kernels=Kernels(device="cpu"),
+        single=shape.b == 1,
+    )
     tally = write(network.runs[-1].layer, setup, hidden_dims(network.hidden), BF16).tally
     return tally.kept_size.at(Point(Batch(shape.b, shape.s, shape.s)))
 
@@ -75,9 +80,14 @@ def test_other_families(family: str, targets: tuple[str, ...], wide: bool) -> No
 
 @settings(max_examples=12, deadline=None)
 @given(
-    targets=st.sets(st.sampled_from(LINEAR), min_size=1), rank=st.integers(1, 12), dropout=st.sampled_from([0.0, 0.1]), wide=st.booleans(), amp=st.booleans(),
-    b=st.integers(1, 2), s=st.integers(2, 24),
-)  # fmt: skip
+    targets=st.sets(st.sampled_from(LINEAR), min_size=1),
+    rank=st.integers(1, 12),
+    dropout=st.sampled_from([0.0, 0.1]),
+    wide=st.booleans(),
+    amp=st.booleans(),
+    b=st.integers(1, 2),
+    s=st.integers(2, 24),
+)
 def test_any_targets(targets: set[str], rank: int, dropout: float, wide: bool, amp: bool, b: int, s: int) -> None:
     """Whichever linear layers have an adapter, we count what PyTorch keeps."""
     case = ("llama", SMALL._replace(b=b, s=s), tuple(sorted(targets)), rank, dropout, wide, amp)

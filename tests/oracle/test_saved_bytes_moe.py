@@ -13,13 +13,39 @@ from saved_bytes import blocks, layer_bytes, predicted
 from everybyte.models.registry import build
 
 EXPERTS = [
-    "mixtral", "qwen2-moe", "qwen3-moe", "olmoe", "dbrx", "glm4-moe", "gpt-oss", "minimax-m2", "mimo-v2", "mimo-v2-full", "ernie-moe", "hunyuan-moe",
-    "llama4-rope", "llama4-nope", "minimax-m3", "minimax-m3-dense", "step-3.7", "step-3.7-sliding",
-]  # fmt: skip
+    "mixtral",
+    "qwen2-moe",
+    "qwen3-moe",
+    "olmoe",
+    "dbrx",
+    "glm4-moe",
+    "gpt-oss",
+    "minimax-m2",
+    "mimo-v2",
+    "mimo-v2-full",
+    "ernie-moe",
+    "hunyuan-moe",
+    "llama4-rope",
+    "llama4-nope",
+    "minimax-m3",
+    "minimax-m3-dense",
+    "step-3.7",
+    "step-3.7-sliding",
+]
 LATENT = [
-    "deepseek-v2", "deepseek-v3", "deepseek-v3-dense", "deepseek-v3-no-q-latent", "deepseek-v3-wide-values", "deepseek-v3.2", "glm-4.7-flash",
-    "glm-5", "deepseek-v4-sliding", "deepseek-v4-hashed", "deepseek-v4-heavy", "deepseek-v4-sparse",
-]  # fmt: skip
+    "deepseek-v2",
+    "deepseek-v3",
+    "deepseek-v3-dense",
+    "deepseek-v3-no-q-latent",
+    "deepseek-v3-wide-values",
+    "deepseek-v3.2",
+    "glm-4.7-flash",
+    "glm-5",
+    "deepseek-v4-sliding",
+    "deepseek-v4-hashed",
+    "deepseek-v4-heavy",
+    "deepseek-v4-sparse",
+]
 EAGER_ONLY = {"gpt-oss", "mimo-v2", "mimo-v2-full", "deepseek-v4-sliding", "deepseek-v4-hashed", "deepseek-v4-heavy", "deepseek-v4-sparse"}
 """Transformers has no SDPA form of these."""
 
@@ -51,9 +77,11 @@ def test_a_layer_keeps_what_torch_keeps(name: str, attention: str) -> None:
 
 
 TABLE = [
-    (2, 32, 96, 8, 2, 16, 176, 498448, 377616), (1, 64, 160, 4, 4, 32, 384, 809744, 712464), (3, 48, 128, 16, 8, 8, 320, 2006224, 1315024),
+    (2, 32, 96, 8, 2, 16, 176, 498448, 377616),
+    (1, 64, 160, 4, 4, 32, 384, 809744, 712464),
+    (3, 48, 128, 16, 8, 8, 320, 2006224, 1315024),
     (1, 128, 256, 4, 1, 64, 704, 2799120, 2407952),
-]  # fmt: skip
+]
 """Mixtral rows of measurements with torch 2.13: b, s, h, heads, KV heads, head width, ffn, bytes of eager and of SDPA attention."""
 
 
@@ -61,10 +89,21 @@ TABLE = [
 def test_mixtral_keeps_the_bytes_that_were_measured_before(row: tuple[int, ...]) -> None:
     """Four shapes of Mixtral with both attentions give the recorded figures."""
     b, s, h, a, k, d, f, eager, sdpa = row
-    network = build({
-        "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "vocab_size": 512, "hidden_size": h, "intermediate_size": f,
-        "num_hidden_layers": 2, "num_attention_heads": a, "num_key_value_heads": k, "head_dim": d, "num_local_experts": 4, "num_experts_per_tok": 2,
-    })  # fmt: skip
+    network = build(
+        {
+            "architectures": ["MixtralForCausalLM"],
+            "model_type": "mixtral",
+            "vocab_size": 512,
+            "hidden_size": h,
+            "intermediate_size": f,
+            "num_hidden_layers": 2,
+            "num_attention_heads": a,
+            "num_key_value_heads": k,
+            "head_dim": d,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+        }
+    )
     for attention, expected in (("eager", eager), ("sdpa", sdpa)):
         assert predicted(blocks(network)[1:], h, b, s, attention=attention)[0] == expected
 
@@ -77,10 +116,16 @@ def test_experts_one_after_the_other_keep_what_torch_keeps(name: str) -> None:
 
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(
-    b=st.integers(1, 3), s=st.sampled_from([8, 24, 40]), heads=st.sampled_from([(4, 1), (4, 2), (6, 3)]), head_dim=st.sampled_from([8, 24]),
-    hidden=st.sampled_from([32, 80]), ffn=st.sampled_from([16, 56]), experts=st.sampled_from([(4, 1), (4, 2), (6, 3)]),
-    name=st.sampled_from(["mixtral", "qwen3-moe"]), attention=st.sampled_from(["sdpa", "eager"]),
-)  # fmt: skip
+    b=st.integers(1, 3),
+    s=st.sampled_from([8, 24, 40]),
+    heads=st.sampled_from([(4, 1), (4, 2), (6, 3)]),
+    head_dim=st.sampled_from([8, 24]),
+    hidden=st.sampled_from([32, 80]),
+    ffn=st.sampled_from([16, 56]),
+    experts=st.sampled_from([(4, 1), (4, 2), (6, 3)]),
+    name=st.sampled_from(["mixtral", "qwen3-moe"]),
+    attention=st.sampled_from(["sdpa", "eager"]),
+)
 def test_any_shape_of_experts(
     b: int, s: int, heads: tuple[int, int], head_dim: int, hidden: int, ffn: int, experts: tuple[int, int], name: str, attention: str
 ) -> None:
@@ -92,12 +137,26 @@ def test_any_shape_of_experts(
 
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(
-    b=st.integers(1, 2), s=st.sampled_from([16, 40]), heads=st.sampled_from([2, 4]), ranks=st.sampled_from([(24, 16), (40, 32)]),
-    widths=st.sampled_from([(16, 8, 16), (8, 8, 24), (24, 16, 40)]), attention=st.sampled_from(["sdpa", "eager"]),
-)  # fmt: skip
+    b=st.integers(1, 2),
+    s=st.sampled_from([16, 40]),
+    heads=st.sampled_from([2, 4]),
+    ranks=st.sampled_from([(24, 16), (40, 32)]),
+    widths=st.sampled_from([(16, 8, 16), (8, 8, 24), (24, 16, 40)]),
+    attention=st.sampled_from(["sdpa", "eager"]),
+)
 def test_any_shape_of_latent_attention(b: int, s: int, heads: int, ranks: tuple[int, int], widths: tuple[int, int, int], attention: str) -> None:
     """Latent attention with any ranks and widths of heads, values narrower, wider or as wide as keys, is equal to the byte."""
     compare(
-        "deepseek-v3", b, s, attention, num_attention_heads=heads, num_key_value_heads=heads, q_lora_rank=ranks[0], kv_lora_rank=ranks[1],
-        qk_nope_head_dim=widths[0], qk_rope_head_dim=widths[1], head_dim=widths[1], v_head_dim=widths[2],
-    )  # fmt: skip
+        "deepseek-v3",
+        b,
+        s,
+        attention,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        q_lora_rank=ranks[0],
+        kv_lora_rank=ranks[1],
+        qk_nope_head_dim=widths[0],
+        qk_rope_head_dim=widths[1],
+        head_dim=widths[1],
+        v_head_dim=widths[2],
+    )

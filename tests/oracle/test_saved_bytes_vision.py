@@ -25,8 +25,13 @@ from everybyte.models.registry import build
 
 H, N = 96, 64
 TEXT = {
-    "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100,
-}  # fmt: skip
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 100,
+}
 TOWER = {"hidden_size": H, "intermediate_size": 200, "num_hidden_layers": 1, "num_attention_heads": 6, "patch_size": 14, "image_size": 112}
 BOTH = pytest.mark.parametrize("amp", [False, True], ids=["bf16", "autocast"])
 KERNELS = pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -52,17 +57,21 @@ def kind(amp: bool) -> torch.dtype:
 
 QWENS = {
     "Qwen2VLForConditionalGeneration": (
-        Qwen2VisionTransformerPretrainedModel, Qwen2VLVisionConfig, {"embed_dim": H, "hidden_size": 64, "depth": 1, "num_heads": 6},
+        Qwen2VisionTransformerPretrainedModel,
+        Qwen2VLVisionConfig,
+        {"embed_dim": H, "hidden_size": 64, "depth": 1, "num_heads": 6},
     ),
     "Qwen2_5_VLForConditionalGeneration": (
-        Qwen2_5_VisionTransformerPretrainedModel, Qwen2_5_VLVisionConfig,
+        Qwen2_5_VisionTransformerPretrainedModel,
+        Qwen2_5_VLVisionConfig,
         {"hidden_size": H, "out_hidden_size": 64, "intermediate_size": 200, "depth": 1, "num_heads": 6, "fullatt_block_indexes": [0]},
     ),
     "Qwen3VLForConditionalGeneration": (
-        Qwen3VLVisionModel, Qwen3VLVisionConfig,
+        Qwen3VLVisionModel,
+        Qwen3VLVisionConfig,
         {"hidden_size": H, "out_hidden_size": 64, "intermediate_size": 200, "depth": 1, "num_heads": 6, "deepstack_visual_indexes": []},
     ),
-}  # fmt: skip
+}
 
 
 @BOTH
@@ -170,9 +179,16 @@ def test_clip(amp: bool, attention: str) -> None:
 
 
 MLLAMA_TOWER = {
-    "hidden_size": H, "intermediate_size": 200, "num_hidden_layers": 3, "num_global_layers": 2, "attention_heads": 6, "patch_size": 14, "image_size": 56,
-    "vision_output_dim": 3 * H, "intermediate_layers_indices": [0, 1],
-}  # fmt: skip
+    "hidden_size": H,
+    "intermediate_size": 200,
+    "num_hidden_layers": 3,
+    "num_global_layers": 2,
+    "attention_heads": 6,
+    "patch_size": 14,
+    "image_size": 56,
+    "vision_output_dim": 3 * H,
+    "intermediate_layers_indices": [0, 1],
+}
 TILES, PATCHES, PADDED = 4, 17, 24
 """Tiles of an image, patches of a tile with its class token, the same padded."""
 
@@ -181,9 +197,16 @@ def mllama(attention: str, amp: bool, tied: bool = False) -> Any:
     """A small Mllama of transformers."""
     vision = transformers.MllamaVisionConfig(**MLLAMA_TOWER)
     text = transformers.MllamaTextConfig(
-        hidden_size=64, intermediate_size=88, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, vocab_size=104,
-        cross_attention_layers=[1], pad_token_id=0, tie_word_embeddings=tied,
-    )  # fmt: skip
+        hidden_size=64,
+        intermediate_size=88,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=104,
+        cross_attention_layers=[1],
+        pad_token_id=0,
+        tie_word_embeddings=tied,
+    )
     config = transformers.MllamaConfig(vision_config=vision, text_config=text)
     config.architectures = ["MllamaForConditionalGeneration"]
     config._attn_implementation = attention

@@ -108,8 +108,12 @@ class Model(nn.Module):
     """Transformer up to the last block."""
 
     def __init__(
-        self, layers: int, norm: Callable[[int], nn.Module], wrap: Callable[[nn.Module], Any] = lambda block: block, kind: type[Block] = Block,
-    ) -> None:  # fmt: skip
+        self,
+        layers: int,
+        norm: Callable[[int], nn.Module],
+        wrap: Callable[[nn.Module], Any] = lambda block: block,
+        kind: type[Block] = Block,
+    ) -> None:
         super().__init__()
         self.tok_embeddings = nn.Embedding(V, H)
         self.blocks = nn.ModuleList(kind(norm) for _ in range(layers))

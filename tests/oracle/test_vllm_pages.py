@@ -25,13 +25,21 @@ ROWS = DATA["rows"]
 def plan_and_demand(row: dict[str, Any]) -> tuple[Plan, Demand]:
     """Ours for the recorded settings."""
     extra = {**row["arguments"], "mamba_ssm_cache_dtype": row["state_dtype"]}
-    job = read_job({
-        "model": row["model"],
-        "serve": {
-            "engine": "vllm", "version": DATA["vllm"], "weights": "bf16", "context": row["context"], "sequences": 256, "batched_tokens": DATA["batched_tokens"],
-            "block_size": 16, "extra": extra,
-        },
-    })  # fmt: skip
+    job = read_job(
+        {
+            "model": row["model"],
+            "serve": {
+                "engine": "vllm",
+                "version": DATA["vllm"],
+                "weights": "bf16",
+                "context": row["context"],
+                "sequences": 256,
+                "batched_tokens": DATA["batched_tokens"],
+                "block_size": 16,
+                "extra": extra,
+            },
+        }
+    )
     network = network_of(row["model"])
     s = settings_of(job, network, Device("", 0, "8.0"), BF16, ResolvedSettings())
     return plan_of(layers_of(network, s, fields_of(job)).specs, padding=1.5, joined=False), Demand(row["context"], row["in_flight"])

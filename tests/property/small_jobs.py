@@ -7,9 +7,17 @@ from typing import Any
 from hypothesis import strategies as st
 
 _LLAMA = {
-    "hidden_size": 96, "intermediate_size": 200, "num_attention_heads": 6, "num_key_value_heads": 2, "vocab_size": 320, "head_dim": 24,
-    "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "hidden_act": "silu", "tie_word_embeddings": False,
-}  # fmt: skip
+    "hidden_size": 96,
+    "intermediate_size": 200,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "vocab_size": 320,
+    "head_dim": 24,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-6,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+}
 _MOE = {"num_local_experts": 4, "num_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 56}
 _WINDOWS = {"sliding_window": 24, "layer_types": None}
 
@@ -19,39 +27,94 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "Qwen2ForCausalLM": {**_LLAMA, "model_type": "qwen2", "tie_word_embeddings": True},
     "Qwen3ForCausalLM": {**_LLAMA, "model_type": "qwen3"},
     "Gemma2ForCausalLM": {
-        **_LLAMA, "model_type": "gemma2", "tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 24,
-        "final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0, "query_pre_attn_scalar": 24,
+        **_LLAMA,
+        "model_type": "gemma2",
+        "tie_word_embeddings": True,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "sliding_window": 24,
+        "final_logit_softcapping": 30.0,
+        "attn_logit_softcapping": 50.0,
+        "query_pre_attn_scalar": 24,
     },
     "Gemma3ForCausalLM": {
-        **_LLAMA, "model_type": "gemma3_text", "tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 24,
-        "sliding_window_pattern": 2, "query_pre_attn_scalar": 24,
+        **_LLAMA,
+        "model_type": "gemma3_text",
+        "tie_word_embeddings": True,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "sliding_window": 24,
+        "sliding_window_pattern": 2,
+        "query_pre_attn_scalar": 24,
     },
     "Phi3ForCausalLM": {**_LLAMA, "model_type": "phi3", "head_dim": 16, "sliding_window": None},
     "MixtralForCausalLM": {**_LLAMA, **_MOE, "model_type": "mixtral", "sliding_window": None},
     "Qwen3MoeForCausalLM": {**_LLAMA, **_MOE, "model_type": "qwen3_moe", "decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": True},
     "DeepseekV3ForCausalLM": {
-        **_LLAMA, **_MOE, "model_type": "deepseek_v3", "first_k_dense_replace": 1, "n_shared_experts": 1, "q_lora_rank": 40, "kv_lora_rank": 32,
-        "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 24, "n_group": 1, "topk_group": 1, "num_key_value_heads": 6,
+        **_LLAMA,
+        **_MOE,
+        "model_type": "deepseek_v3",
+        "first_k_dense_replace": 1,
+        "n_shared_experts": 1,
+        "q_lora_rank": 40,
+        "kv_lora_rank": 32,
+        "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 8,
+        "v_head_dim": 24,
+        "n_group": 1,
+        "topk_group": 1,
+        "num_key_value_heads": 6,
     },
     "GptOssForCausalLM": {**_LLAMA, **_MOE, "model_type": "gpt_oss", "sliding_window": 24},
     "GPT2LMHeadModel": {
-        "model_type": "gpt2", "n_embd": 96, "n_head": 6, "n_positions": 512, "vocab_size": 320, "activation_function": "gelu_new", "resid_pdrop": 0.1,
-        "embd_pdrop": 0.1, "attn_pdrop": 0.1, "tie_word_embeddings": True,
+        "model_type": "gpt2",
+        "n_embd": 96,
+        "n_head": 6,
+        "n_positions": 512,
+        "vocab_size": 320,
+        "activation_function": "gelu_new",
+        "resid_pdrop": 0.1,
+        "embd_pdrop": 0.1,
+        "attn_pdrop": 0.1,
+        "tie_word_embeddings": True,
     },
     "GPTNeoXForCausalLM": {
-        "model_type": "gpt_neox", "hidden_size": 96, "num_attention_heads": 6, "intermediate_size": 200, "vocab_size": 320, "max_position_embeddings": 512,
-        "hidden_act": "gelu", "rotary_pct": 0.25, "use_parallel_residual": True, "tie_word_embeddings": False,
+        "model_type": "gpt_neox",
+        "hidden_size": 96,
+        "num_attention_heads": 6,
+        "intermediate_size": 200,
+        "vocab_size": 320,
+        "max_position_embeddings": 512,
+        "hidden_act": "gelu",
+        "rotary_pct": 0.25,
+        "use_parallel_residual": True,
+        "tie_word_embeddings": False,
     },
     "OPTForCausalLM": {
-        "model_type": "opt", "hidden_size": 96, "num_attention_heads": 6, "ffn_dim": 200, "vocab_size": 320, "max_position_embeddings": 512,
-        "word_embed_proj_dim": 96, "do_layer_norm_before": True, "activation_function": "relu", "dropout": 0.1, "enable_bias": True,
+        "model_type": "opt",
+        "hidden_size": 96,
+        "num_attention_heads": 6,
+        "ffn_dim": 200,
+        "vocab_size": 320,
+        "max_position_embeddings": 512,
+        "word_embed_proj_dim": 96,
+        "do_layer_norm_before": True,
+        "activation_function": "relu",
+        "dropout": 0.1,
+        "enable_bias": True,
         "layer_norm_elementwise_affine": True,
     },
     "BertForMaskedLM": {
-        "model_type": "bert", "hidden_size": 96, "num_attention_heads": 6, "intermediate_size": 200, "vocab_size": 320, "max_position_embeddings": 512,
-        "type_vocab_size": 2, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
+        "model_type": "bert",
+        "hidden_size": 96,
+        "num_attention_heads": 6,
+        "intermediate_size": 200,
+        "vocab_size": 320,
+        "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1,
     },
-}  # fmt: skip
+}
 LAYERS = {"GPT2LMHeadModel": "n_layer"}
 OTHER_NAMES = ("GPT2LMHeadModel", "GPTNeoXForCausalLM", "BertForMaskedLM", "Phi3ForCausalLM", "DeepseekV3ForCausalLM")
 """Architectures without linear layers called q_proj and v_proj: an adapter on these would cover nothing."""
@@ -95,7 +158,7 @@ def trainings(draw: st.DrawFn, frameworks: tuple[str, ...] = FRAMEWORKS) -> dict
         "recompute": draw(st.sampled_from(["none", "full", {"policy": "full", "reentrant": True}, {"policy": "full", "reentrant": False, "every": 2}])),
         "optimizer": {"name": draw(st.sampled_from(OPTIMIZERS)), "impl": draw(st.sampled_from(["foreach", "fused", "for-loop"]))},
         **draw(adapters()),
-    }  # fmt: skip
+    }
     if draw(st.booleans()):
         train["grad_accum"] = 2
     if draw(st.booleans()):
@@ -114,8 +177,13 @@ def servings(draw: st.DrawFn) -> dict[str, Any]:
     if not extra:
         extra = {"new_tokens": draw(st.integers(1, context - 1))}
     serve = {
-        "engine": "transformers", "context": context, "sequences": draw(st.integers(1, 3)), "attention": draw(st.sampled_from(["eager", "sdpa"])),
-        "weights": draw(st.sampled_from(["bf16", "fp32", "nf4", "int8"])), "kv_dtype": draw(st.sampled_from(["auto", "bf16", "int8"])), "extra": extra,
-    }  # fmt: skip
+        "engine": "transformers",
+        "context": context,
+        "sequences": draw(st.integers(1, 3)),
+        "attention": draw(st.sampled_from(["eager", "sdpa"])),
+        "weights": draw(st.sampled_from(["bf16", "fp32", "nf4", "int8"])),
+        "kv_dtype": draw(st.sampled_from(["auto", "bf16", "int8"])),
+        "extra": extra,
+    }
     decoders = sorted(set(CONFIGS) - {"BertForMaskedLM"})
     return {"model": model(draw(st.sampled_from(decoders)), draw(st.integers(1, 5))), "hardware": {"gpu": "rtx-4090", "gpus": 1}, "serve": serve}

@@ -21,9 +21,12 @@ from everybyte.basics.allocations import EMPTY_CACHE, STREAM_BITS, Event, finish
 from everybyte.basics.units import MiB
 
 SETTINGS = (
-    AllocatorSettings(), EXPANDABLE, AllocatorSettings(max_split_bytes=24 * MiB), AllocatorSettings(roundup_divisions=(4,) * 16),
+    AllocatorSettings(),
+    EXPANDABLE,
+    AllocatorSettings(max_split_bytes=24 * MiB),
+    AllocatorSettings(roundup_divisions=(4,) * 16),
     AllocatorSettings(collect_above=0.4, memory_fraction=0.9),
-)  # fmt: skip
+)
 
 
 def script(rng: random.Random, *, length: int = 70, streams: int = 2, least: int = 1, empties: bool = True, uses: bool = True) -> list[Event]:

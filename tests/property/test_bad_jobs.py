@@ -115,9 +115,47 @@ def test_the_command_never_shows_a_traceback(text: str, tmp_path: Path, capsys: 
 
 
 PLAUSIBLE = st.sampled_from(
-    [0, 1, 2, 3, 7, 128, 10**6, 10**9, 0.5, True, False, ["nothing"], [], {}, "none", "full", "cpu", "adamw", "sgd", "nf4", "int8", "lora", "prefix", "sdpa",
-     "eager", "fp8", "bf16", "fp32", "bf16-mixed", "all-linear", "chunked", "foreach", "fused", "zero3", "transformers", "pytorch", "trl", "liger"]
-)  # fmt: skip
+    [
+        0,
+        1,
+        2,
+        3,
+        7,
+        128,
+        10**6,
+        10**9,
+        0.5,
+        True,
+        False,
+        ["nothing"],
+        [],
+        {},
+        "none",
+        "full",
+        "cpu",
+        "adamw",
+        "sgd",
+        "nf4",
+        "int8",
+        "lora",
+        "prefix",
+        "sdpa",
+        "eager",
+        "fp8",
+        "bf16",
+        "fp32",
+        "bf16-mixed",
+        "all-linear",
+        "chunked",
+        "foreach",
+        "fused",
+        "zero3",
+        "transformers",
+        "pytorch",
+        "trl",
+        "liger",
+    ]
+)
 
 
 def has_engine(raw: dict) -> bool:

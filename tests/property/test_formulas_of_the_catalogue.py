@@ -20,12 +20,17 @@ JOBS: dict[str, dict[str, Any]] = {
     "full": {"train": {"framework": "pytorch", "precision": "bf16-mixed", **TRAIN}},
     "adapter over packed weights": {
         "train": {
-            "framework": "transformers", "precision": "bf16", "recompute": "full", "adapter": {"kind": "lora", "targets": "all-linear"},
-            "quantization": {"format": "nf4"}, "optimizer": {"name": "adafactor"}, **TRAIN,
+            "framework": "transformers",
+            "precision": "bf16",
+            "recompute": "full",
+            "adapter": {"kind": "lora", "targets": "all-linear"},
+            "quantization": {"format": "nf4"},
+            "optimizer": {"name": "adafactor"},
+            **TRAIN,
         }
     },
     "inference": {"serve": {"context": 1111, "sequences": 2}},
-}  # fmt: skip
+}
 
 
 def one_of_each() -> list[str]:

@@ -10,9 +10,20 @@ from arithmetic_of_rows import calculate
 from everybyte import estimate
 
 MOE = {
-    "family": "moe", "layers": 2, "hidden": 512, "ffn": 1024, "heads": 8, "kv_heads": 2, "head_dim": 64, "vocab": 1024, "norm": "rmsnorm", "experts": 8,
-    "top_k": 2, "moe_ffn": 256, "moe_layers": [0, 1],
-}  # fmt: skip
+    "family": "moe",
+    "layers": 2,
+    "hidden": 512,
+    "ffn": 1024,
+    "heads": 8,
+    "kv_heads": 2,
+    "head_dim": 64,
+    "vocab": 1024,
+    "norm": "rmsnorm",
+    "experts": 8,
+    "top_k": 2,
+    "moe_ffn": 256,
+    "moe_layers": [0, 1],
+}
 LLAMA = {"family": "llama", "layers": 4, "hidden": 512, "ffn": 1024, "heads": 8, "kv_heads": 4, "head_dim": 64, "vocab": 1024, "norm": "rmsnorm"}
 TITAN = {"framework": "torchtitan", "micro_batch": 2, "seq_len": 512}
 PRIME = {"framework": "pytorch", "micro_batch": 1, "seq_len": 512, "sharding": "fsdp2", "recompute": "full"}
@@ -27,13 +38,19 @@ def prime(kind: str, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("shape", "gpus", "train"),
     [
-        (LLAMA, 8, TITAN), (LLAMA, 8, {**TITAN, "compile": True, "version": "2025-08"}), (LLAMA, 8, {**TITAN, "mesh": {"tp": 4, "sp": True}}),
-        (LLAMA, 8, {**TITAN, "mesh": {"pp": 2}, "grad_accum": 4}), (LLAMA, 8, {**TITAN, "sharding": "hsdp", "recompute": "none"}),
+        (LLAMA, 8, TITAN),
+        (LLAMA, 8, {**TITAN, "compile": True, "version": "2025-08"}),
+        (LLAMA, 8, {**TITAN, "mesh": {"tp": 4, "sp": True}}),
+        (LLAMA, 8, {**TITAN, "mesh": {"pp": 2}, "grad_accum": 4}),
+        (LLAMA, 8, {**TITAN, "sharding": "hsdp", "recompute": "none"}),
         (LLAMA, 8, {**TITAN, "mesh": {"pp": 2}, "grad_accum": 2, "pipeline": {"schedule": "interleaved", "virtual": 2}}),
-        (LLAMA, 8, {**PRIME, "extra": {"framework": "xtuner"}}), (MOE, 4, {**TITAN, "mesh": {"ep": 4}}),
-        (LLAMA, 4, prime("rl")), (LLAMA, 1, prime("sft")), (MOE, 4, prime("rl", adapter={"kind": "lora", "rank": 8})),
+        (LLAMA, 8, {**PRIME, "extra": {"framework": "xtuner"}}),
+        (MOE, 4, {**TITAN, "mesh": {"ep": 4}}),
+        (LLAMA, 4, prime("rl")),
+        (LLAMA, 1, prime("sft")),
+        (MOE, 4, prime("rl", adapter={"kind": "lora", "rank": 8})),
     ],
-)  # fmt: skip
+)
 def test_formulas_give_the_bytes(shape: dict[str, Any], gpus: int, train: dict[str, Any]) -> None:
     """For every entry of every kind of rank."""
     answer = estimate({"model": {"shape": shape}, "hardware": {"gpu": "h100", "gpus": gpus}, "train": train})

@@ -17,17 +17,30 @@ OLD = {**TRAINER, "version": "transformers 4.45.2, accelerate 1.0.1", "recompute
 LITGPT = {"framework": "litgpt", "version": "2024", "micro_batch": 2, "seq_len": 256, "precision": "bf16", "recompute": "full"}
 TUNE = {"framework": "torchtune", "micro_batch": 2, "seq_len": 256}
 JOBS: tuple[dict[str, Any], ...] = (
-    {**TRAINER, "sharding": "ddp"}, {**TRAINER, "sharding": "ddp", "extra": {"gradient_as_bucket_view": True}},
-    {**TRAINER, "sharding": "fsdp1"}, {**TRAINER, "sharding": "fsdp1-grad-op", "grad_accum": 4}, {**OLD, "sharding": "fsdp1"},
-    {**OLD, "sharding": "fsdp1", "adapter": LORA}, {**OLD, "sharding": "fsdp1", "adapter": LORA, "quantization": {"format": "nf4"}, "framework": "trl"},
-    {**TRAINER, "sharding": "fsdp1", "offload": {"params": "cpu"}}, {**TRAINER, "sharding": "fsdp2"}, {**TRAINER, "sharding": "fsdp2-no-reshard"},
-    {**TRAINER, "sharding": "fsdp2", "grad_accum": 4}, {**TRAINER, "sharding": "fsdp2", "offload": {"params": "cpu"}, "recompute": "full"},
-    {**TRAINER, "sharding": "fsdp2", "adapter": LORA}, {**TRAINER, "sharding": "hsdp", "mesh": {"dp_shard": 2}},
-    {**TRAINER, "framework": "pytorch", "sharding": "fsdp2", "precision": "fp32"}, {**TRAINER, "framework": "axolotl", "sharding": "fsdp2", "grad_accum": 2},
-    LITGPT, {**LITGPT, "adapter": LORA, "version": "2023-10", "grad_accum": 8}, {**LITGPT, "adapter": LORA, "version": "2025-12"},
+    {**TRAINER, "sharding": "ddp"},
+    {**TRAINER, "sharding": "ddp", "extra": {"gradient_as_bucket_view": True}},
+    {**TRAINER, "sharding": "fsdp1"},
+    {**TRAINER, "sharding": "fsdp1-grad-op", "grad_accum": 4},
+    {**OLD, "sharding": "fsdp1"},
+    {**OLD, "sharding": "fsdp1", "adapter": LORA},
+    {**OLD, "sharding": "fsdp1", "adapter": LORA, "quantization": {"format": "nf4"}, "framework": "trl"},
+    {**TRAINER, "sharding": "fsdp1", "offload": {"params": "cpu"}},
+    {**TRAINER, "sharding": "fsdp2"},
+    {**TRAINER, "sharding": "fsdp2-no-reshard"},
+    {**TRAINER, "sharding": "fsdp2", "grad_accum": 4},
+    {**TRAINER, "sharding": "fsdp2", "offload": {"params": "cpu"}, "recompute": "full"},
+    {**TRAINER, "sharding": "fsdp2", "adapter": LORA},
+    {**TRAINER, "sharding": "hsdp", "mesh": {"dp_shard": 2}},
+    {**TRAINER, "framework": "pytorch", "sharding": "fsdp2", "precision": "fp32"},
+    {**TRAINER, "framework": "axolotl", "sharding": "fsdp2", "grad_accum": 2},
+    LITGPT,
+    {**LITGPT, "adapter": LORA, "version": "2023-10", "grad_accum": 8},
+    {**LITGPT, "adapter": LORA, "version": "2025-12"},
     {**LITGPT, "sharding": "ddp"},
-    TUNE, {**TUNE, "adapter": LORA}, {**TUNE, "offload": {"params": "cpu"}},
-)  # fmt: skip
+    TUNE,
+    {**TUNE, "adapter": LORA},
+    {**TUNE, "offload": {"params": "cpu"}},
+)
 
 
 def job(train: dict[str, Any], gpus: int = 4) -> dict[str, Any]:

@@ -22,14 +22,20 @@ def job(model: str, gpus: int, **serve: Any) -> dict[str, Any]:
 
 @settings(max_examples=25, deadline=None)
 @given(
-    model=st.sampled_from(MODELS), gpus=st.integers(0, 3), context=st.integers(256, 40000), ubatch=st.sampled_from((32, 512, 1000)), slots=st.integers(1, 5),
-    layers=st.integers(0, 30), flash=st.booleans(), unified=st.booleans(),
-)  # fmt: skip
+    model=st.sampled_from(MODELS),
+    gpus=st.integers(0, 3),
+    context=st.integers(256, 40000),
+    ubatch=st.sampled_from((32, 512, 1000)),
+    slots=st.integers(1, 5),
+    layers=st.integers(0, 30),
+    flash=st.booleans(),
+    unified=st.booleans(),
+)
 def test_rows(model: str, gpus: int, context: int, ubatch: int, slots: int, layers: int, flash: bool, unified: bool) -> None:
     """Each formula gives its bytes; the caches on all devices together are the figures."""
-    found = estimate(job(
-        model, gpus, context=context, ubatch=ubatch, parallel_slots=slots, gpu_layers=layers, attention="flash" if flash else "eager", unified_kv=unified
-    ))  # fmt: skip
+    found = estimate(
+        job(model, gpus, context=context, ubatch=ubatch, parallel_slots=slots, gpu_layers=layers, attention="flash" if flash else "eager", unified_kv=unified)
+    )
     rows = [row for rank in found.ranks for row in rank.ledger]
     for row in rows:
         assert calculate(row.formula, row.symbols) == row.bytes, row.id

@@ -9,14 +9,37 @@ from rows_of_ranks import all_explained
 
 BERT = {"family": "bert", "layers": 8, "hidden": 256, "ffn": 1024, "heads": 8, "vocab": 30522, "max_positions": 512}
 HYBRID = {
-    "family": "hybrid", "layers": 7, "hidden": 256, "ffn": 512, "heads": 4, "kv_heads": 2, "head_dim": 64, "vocab": 32000, "activation": "squared-relu",
-    "position": "none", "experts": 8, "top_k": 2, "moe_ffn": 128, "shared_expert_ffn": 256, "mtp": 2, "pattern": "MEM*-EM/*E/*E",
+    "family": "hybrid",
+    "layers": 7,
+    "hidden": 256,
+    "ffn": 512,
+    "heads": 4,
+    "kv_heads": 2,
+    "head_dim": 64,
+    "vocab": 32000,
+    "activation": "squared-relu",
+    "position": "none",
+    "experts": 8,
+    "top_k": 2,
+    "moe_ffn": 128,
+    "shared_expert_ffn": 256,
+    "mtp": 2,
+    "pattern": "MEM*-EM/*E/*E",
     "ssm": {"heads": 8, "head_dim": 32, "state": 64, "groups": 4},
-}  # fmt: skip
+}
 MLA = {
-    "family": "mla", "layers": 4, "hidden": 256, "ffn": 1024, "heads": 8, "vocab": 32000, "experts": 8, "top_k": 2, "moe_ffn": 128,
-    "moe_layers": [1, 2, 3], "mla": {"q_lora": 96, "kv_lora": 64, "qk_nope": 32, "qk_rope": 16, "v": 32},
-}  # fmt: skip
+    "family": "mla",
+    "layers": 4,
+    "hidden": 256,
+    "ffn": 1024,
+    "heads": 8,
+    "vocab": 32000,
+    "experts": 8,
+    "top_k": 2,
+    "moe_ffn": 128,
+    "moe_layers": [1, 2, 3],
+    "mla": {"q_lora": 96, "kv_lora": 64, "qk_nope": 32, "qk_rope": 16, "v": 32},
+}
 FP8 = {"precision": "fp8", "attention": "unfused", "extra": {"fp8-param-gather": True}}
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "bert": (BERT, {"mesh": {"tp": 2, "pp": 2}}),
@@ -36,7 +59,8 @@ def test_rows(name: str) -> None:
     """The formula of every row gives its bytes with the numbers put in; rows of a phase add up to it; what is reserved is no less than what is allocated."""
     shape, train = KINDS[name]
     job = {
-        "model": {"shape": shape}, "hardware": {"gpu": "H100-SXM5-80GB", "gpus": 8},
+        "model": {"shape": shape},
+        "hardware": {"gpu": "H100-SXM5-80GB", "gpus": 8},
         "train": {"framework": "megatron", "micro_batch": 2, "seq_len": 512, "grad_accum": 8, **train},
-    }  # fmt: skip
+    }
     all_explained(job)

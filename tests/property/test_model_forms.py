@@ -21,18 +21,31 @@ SHAPES: list[dict[str, Any]] = [
     {"family": "moe", "layers": 2, "hidden": 64, "ffn": 128, "heads": 4, "vocab": 100, "experts": 4, "top_k": 2, "moe_layers": [1], "mtp": 1},
     {"family": "mla", "layers": 2, "hidden": 64, "ffn": 128, "heads": 4, "vocab": 100, "mla": {"kv_lora": 16, "qk_nope": 8, "qk_rope": 4, "v": 8}},
     {
-        "family": "hybrid", "layers": 3, "hidden": 64, "ffn": 128, "heads": 4, "vocab": 100, "pattern": "M*-",
+        "family": "hybrid",
+        "layers": 3,
+        "hidden": 64,
+        "ffn": 128,
+        "heads": 4,
+        "vocab": 100,
+        "pattern": "M*-",
         "ssm": {"heads": 4, "head_dim": 16, "state": 8},
     },
     {"family": "bert", "layers": 2, "hidden": 64, "ffn": 128, "heads": 4, "vocab": 100, "max_positions": 32},
     {"family": "cnn", "image": 32, "stages": [{"channels": 8, "pool": 2}, {"block": "bottleneck", "channels": 16, "blocks": 2, "stride": 2}]},
-]  # fmt: skip
+]
 ARCHITECTURES = sorted({row.architecture: row.name for row in all_models() if row.architecture in supported()}.values())
 """One model of the catalogue for each architecture."""
 ODD = st.one_of(
-    st.none(), st.booleans(), st.integers(-3, 70), st.sampled_from([0, -1, 2**31, 2**41, -(2**70), 10**400]), st.floats(), st.text(max_size=5),
-    st.lists(st.integers(-2, 300), max_size=4), st.lists(st.text(max_size=3), max_size=3), st.dictionaries(st.text(max_size=4), st.integers(), max_size=2),
-)  # fmt: skip
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 70),
+    st.sampled_from([0, -1, 2**31, 2**41, -(2**70), 10**400]),
+    st.floats(),
+    st.text(max_size=5),
+    st.lists(st.integers(-2, 300), max_size=4),
+    st.lists(st.text(max_size=3), max_size=3),
+    st.dictionaries(st.text(max_size=4), st.integers(), max_size=2),
+)
 
 
 def places(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

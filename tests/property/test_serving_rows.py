@@ -10,9 +10,14 @@ from arithmetic_of_rows import calculate
 from everybyte import estimate
 
 MODELS = (
-    "meta-llama/Meta-Llama-3.1-8B", "Qwen/Qwen3-30B-A3B", "deepseek-ai/DeepSeek-V3", "openai/gpt-oss-20b", "Qwen/Qwen3.5-27B",
-    "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "google/gemma-3-12b-it",
-)  # fmt: skip
+    "meta-llama/Meta-Llama-3.1-8B",
+    "Qwen/Qwen3-30B-A3B",
+    "deepseek-ai/DeepSeek-V3",
+    "openai/gpt-oss-20b",
+    "Qwen/Qwen3.5-27B",
+    "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    "google/gemma-3-12b-it",
+)
 ENGINES = ("sglang", "tensorrt-llm", "tgi", "lmdeploy", "exllama", "mlx")
 SETTINGS: dict[str, dict[str, Any]] = {
     "exllama": {"weights": {"format": "exl3", "bits": 4.25}, "kv_dtype": {"k": "q6", "v": "q4"}},

@@ -15,13 +15,33 @@ some = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChe
 DENSE = {"family": "gpt", "layers": 8, "hidden": 256, "ffn": 512, "heads": 8, "kv_heads": 4, "vocab": 1000, "max_positions": 1024}
 LLAMA = {"family": "llama", "layers": 8, "hidden": 256, "ffn": 512, "heads": 8, "kv_heads": 8, "vocab": 1024}
 MIXTURE = {
-    "family": "moe", "layers": 8, "hidden": 256, "ffn": 512, "heads": 8, "kv_heads": 8, "vocab": 1024, "experts": 8, "top_k": 2, "moe_ffn": 128,
-    "moe_layers": [2, 3, 4, 5, 6, 7], "shared_expert_ffn": 128,
-}  # fmt: skip
+    "family": "moe",
+    "layers": 8,
+    "hidden": 256,
+    "ffn": 512,
+    "heads": 8,
+    "kv_heads": 8,
+    "vocab": 1024,
+    "experts": 8,
+    "top_k": 2,
+    "moe_ffn": 128,
+    "moe_layers": [2, 3, 4, 5, 6, 7],
+    "shared_expert_ffn": 128,
+}
 LATENT = {
-    "family": "mla", "layers": 8, "hidden": 256, "ffn": 1024, "heads": 8, "vocab": 1024, "experts": 8, "top_k": 2, "moe_ffn": 128, "mtp": 1,
-    "moe_layers": [1, 2, 3, 4, 5, 6, 7], "mla": {"q_lora": 96, "kv_lora": 64, "qk_nope": 32, "qk_rope": 16, "v": 32},
-}  # fmt: skip
+    "family": "mla",
+    "layers": 8,
+    "hidden": 256,
+    "ffn": 1024,
+    "heads": 8,
+    "vocab": 1024,
+    "experts": 8,
+    "top_k": 2,
+    "moe_ffn": 128,
+    "mtp": 1,
+    "moe_layers": [1, 2, 3, 4, 5, 6, 7],
+    "mla": {"q_lora": 96, "kv_lora": 64, "qk_nope": 32, "qk_rope": 16, "v": 32},
+}
 SHARDINGS = {
     "megatron": ("ddp", "distributed-optimizer", "megatron-fsdp"),
     "torchtitan": ("fsdp2", "fsdp2-no-reshard", "hsdp"),
@@ -30,9 +50,14 @@ SHARDINGS = {
     "pytorch": ("ddp", "fsdp1", "fsdp2"),
 }
 EXTRAS: tuple[dict[str, Any], ...] = (
-    {}, {"overlap-grad-reduce": True}, {"moe-token-dispatcher-type": "alltoall"}, {"defer-embedding-wgrad-compute": True}, {"transformer-impl": "local"},
-    {"moe-token-dispatcher-type": "alltoall", "moe-expert-capacity-factor": 1.5}, {"grad-reduce-in-bf16": True},
-)  # fmt: skip
+    {},
+    {"overlap-grad-reduce": True},
+    {"moe-token-dispatcher-type": "alltoall"},
+    {"defer-embedding-wgrad-compute": True},
+    {"transformer-impl": "local"},
+    {"moe-token-dispatcher-type": "alltoall", "moe-expert-capacity-factor": 1.5},
+    {"grad-reduce-in-bf16": True},
+)
 
 
 @st.composite
@@ -40,10 +65,13 @@ def layouts(draw: st.DrawFn) -> dict[str, Any]:
     """A small model on up to 64 GPUs, divided in any way."""
     framework = draw(st.sampled_from(sorted(SHARDINGS)))
     train: dict[str, Any] = {
-        "framework": framework, "micro_batch": draw(st.integers(1, 3)), "seq_len": draw(st.sampled_from([64, 128, 256])),
-        "grad_accum": draw(st.sampled_from([1, 8, 16])), "sharding": draw(st.sampled_from(SHARDINGS[framework])),
+        "framework": framework,
+        "micro_batch": draw(st.integers(1, 3)),
+        "seq_len": draw(st.sampled_from([64, 128, 256])),
+        "grad_accum": draw(st.sampled_from([1, 8, 16])),
+        "sharding": draw(st.sampled_from(SHARDINGS[framework])),
         "recompute": draw(st.sampled_from(["none", "selective", "full", {"policy": "full", "every": 2}])),
-    }  # fmt: skip
+    }
     shape = draw(st.sampled_from([DENSE, MIXTURE, LATENT] if framework == "megatron" else [LLAMA, MIXTURE]))
     if framework in ("megatron", "torchtitan"):
         pp, virtual = draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([1, 2]))

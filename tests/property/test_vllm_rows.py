@@ -28,7 +28,7 @@ JOBS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "gguf": ("meta-llama/Llama-3.2-3B", 1, {"weights": "q8_0", "version": "0.8.2"}),
     "draft model": ("Qwen/Qwen3-32B", 2, {"mesh": {"tp": 2}, "draft": {"method": "draft_model", "model": "Qwen/Qwen3-0.6B", "tokens": 3}}),
     "V0": ("meta-llama/Meta-Llama-3.1-8B", 1, {"version": "0.6.6", "context": 16384}),
-}  # fmt: skip
+}
 
 
 def job(name: str, **more: Any) -> dict[str, Any]:
@@ -71,10 +71,16 @@ def test_a_larger_share_of_the_device_holds_no_fewer_tokens(name: str) -> None:
 def test_keys_and_values_are_repeated_where_there_are_fewer_heads_than_ranks() -> None:
     """Four heads of keys on eight ranks: every rank has one."""
     two, four, eight = (
-        estimate({**job("dense"), "model": "Qwen/Qwen2.5-7B-Instruct" if tp < 8 else "Qwen/Qwen3-32B", "hardware": {"gpu": "h100", "gpus": tp},
-                  "serve": {"engine": "vllm", "context": 8192, "mesh": {"tp": tp}}}).figures["kv.bytes_per_token"]
+        estimate(
+            {
+                **job("dense"),
+                "model": "Qwen/Qwen2.5-7B-Instruct" if tp < 8 else "Qwen/Qwen3-32B",
+                "hardware": {"gpu": "h100", "gpus": tp},
+                "serve": {"engine": "vllm", "context": 8192, "mesh": {"tp": tp}},
+            }
+        ).figures["kv.bytes_per_token"]
         for tp in (2, 4, 8)
-    )  # fmt: skip
+    )
     assert (two, four, eight) == (28 * 2 * 2 * 128 * 2, 28 * 2 * 1 * 128 * 2, 64 * 2 * 1 * 128 * 2)
 
 
@@ -86,12 +92,16 @@ def test_latents_are_whole_on_every_rank() -> None:
 @pytest.mark.parametrize(
     ("more", "path"),
     [
-        ({"mesh": {"tp": 3}}, "serve.mesh"), ({"kv_dtype": "q8_0"}, "serve.kv_dtype"), ({"weights": "int3x"}, "serve.weights.format"),
-        ({"extra": {"VLLM_USE_V1": 2}}, "serve.extra.VLLM_USE_V1"), ({"extra": {"dtype": "float8"}}, "serve.extra.dtype"),
-        ({"extra": {"cpu-offload-gb": -1}}, "serve.extra.cpu-offload-gb"), ({"mesh": {"tp": 2}}, "serve.mesh"),
+        ({"mesh": {"tp": 3}}, "serve.mesh"),
+        ({"kv_dtype": "q8_0"}, "serve.kv_dtype"),
+        ({"weights": "int3x"}, "serve.weights.format"),
+        ({"extra": {"VLLM_USE_V1": 2}}, "serve.extra.VLLM_USE_V1"),
+        ({"extra": {"dtype": "float8"}}, "serve.extra.dtype"),
+        ({"extra": {"cpu-offload-gb": -1}}, "serve.extra.cpu-offload-gb"),
+        ({"mesh": {"tp": 2}}, "serve.mesh"),
         ({"mesh": {"pp": 1}, "extra": {"VLLM_PP_LAYER_PARTITION": "1,2"}}, "serve.extra.VLLM_PP_LAYER_PARTITION"),
     ],
-)  # fmt: skip
+)
 def test_bad_settings_are_named(more: dict[str, Any], path: str) -> None:
     """One message with the key's path."""
     with pytest.raises((BadInput, Unsupported), match=path.replace(".", r"\.")):

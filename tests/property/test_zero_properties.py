@@ -21,10 +21,17 @@ from everybyte.rules.sharding.zero.partitions import flat_group, partitions, tra
 some = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SHAPES = st.fixed_dictionaries(
     {
-        "family": st.just("llama"), "layers": st.integers(1, 5), "hidden": st.sampled_from([64, 96, 256]), "ffn": st.sampled_from([128, 352, 1000]),
-        "heads": st.just(4), "kv_heads": st.sampled_from([1, 2, 4]), "head_dim": st.just(16), "vocab": st.integers(7, 4000), "tied": st.booleans(),
+        "family": st.just("llama"),
+        "layers": st.integers(1, 5),
+        "hidden": st.sampled_from([64, 96, 256]),
+        "ffn": st.sampled_from([128, 352, 1000]),
+        "heads": st.just(4),
+        "kv_heads": st.sampled_from([1, 2, 4]),
+        "head_dim": st.just(16),
+        "vocab": st.integers(7, 4000),
+        "tied": st.booleans(),
     }
-)  # fmt: skip
+)
 RANKS = st.integers(1, 70)
 
 
@@ -44,11 +51,16 @@ def jobs(draw: st.DrawFn) -> dict[str, Any]:
         )
         extra |= {name: draw(sizes) for name in names}
     train: dict[str, Any] = {
-        "framework": draw(st.sampled_from(["transformers", "deepspeed", "trl", "axolotl", "llama-factory", "accelerate"])), "sharding": stage, "micro_batch": 1,
-        "seq_len": draw(st.sampled_from([8, 256])), "grad_accum": draw(st.integers(1, 2)), "recompute": draw(st.sampled_from(["none", "full"])),
-        "precision": draw(st.sampled_from(["bf16-mixed", "fp32", "fp16-mixed"])), "buckets": {"reduce": draw(st.sampled_from([1000, 10**5, 10**8]))},
+        "framework": draw(st.sampled_from(["transformers", "deepspeed", "trl", "axolotl", "llama-factory", "accelerate"])),
+        "sharding": stage,
+        "micro_batch": 1,
+        "seq_len": draw(st.sampled_from([8, 256])),
+        "grad_accum": draw(st.integers(1, 2)),
+        "recompute": draw(st.sampled_from(["none", "full"])),
+        "precision": draw(st.sampled_from(["bf16-mixed", "fp32", "fp16-mixed"])),
+        "buckets": {"reduce": draw(st.sampled_from([1000, 10**5, 10**8]))},
         "extra": extra,
-    }  # fmt: skip
+    }
     if draw(st.booleans()):
         train["adapter"] = {"kind": "lora", "rank": 4, "targets": "all-linear"}
     if draw(st.booleans()):

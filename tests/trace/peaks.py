@@ -42,10 +42,20 @@ def measured(step: Step, steps: int = STEPS) -> list[int]:
 
 
 ALLOCATION = torch._C._profiler._EventType.Allocation
-SCRATCHY = frozenset({
-    "aten::convolution", "aten::convolution_backward", "aten::mkldnn_linear", "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm",
-    "aten::_grouped_mm", "aten::mul", "aten::mean",
-})  # fmt: skip
+SCRATCHY = frozenset(
+    {
+        "aten::convolution",
+        "aten::convolution_backward",
+        "aten::mkldnn_linear",
+        "aten::mm",
+        "aten::addmm",
+        "aten::bmm",
+        "aten::baddbmm",
+        "aten::_grouped_mm",
+        "aten::mul",
+        "aten::mean",
+    }
+)
 """Kernels of CPUs that reorder tensors in memory of their own, or cast them there (factors of two dtypes, TensorIterator.cpp; what a mean sums, ReduceOps.cpp),
 where those of GPUs cast as they read. What they take and give back within the operation is left out."""
 

@@ -28,19 +28,35 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "phi": {**SIZES, "num_key_value_heads": 8, "model_type": "phi", "architectures": ["PhiForCausalLM"]},
     "phi3": {**SIZES, "pad_token_id": 0, "model_type": "phi3", "architectures": ["Phi3ForCausalLM"]},
     "gpt_neox": {
-        "vocab_size": 2048, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": LAYERS, "num_attention_heads": 8, "model_type": "gpt_neox",
+        "vocab_size": 2048,
+        "hidden_size": 256,
+        "intermediate_size": 512,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 8,
+        "model_type": "gpt_neox",
         "architectures": ["GPTNeoXForCausalLM"],
     },
     "gpt2": {"vocab_size": 2048, "n_embd": 256, "n_layer": LAYERS, "n_head": 8, "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]},
     "opt": {
-        "vocab_size": 2048, "hidden_size": 256, "ffn_dim": 512, "num_hidden_layers": LAYERS, "num_attention_heads": 8, "word_embed_proj_dim": 256,
-        "model_type": "opt", "architectures": ["OPTForCausalLM"],
+        "vocab_size": 2048,
+        "hidden_size": 256,
+        "ffn_dim": 512,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 8,
+        "word_embed_proj_dim": 256,
+        "model_type": "opt",
+        "architectures": ["OPTForCausalLM"],
     },
-}  # fmt: skip
+}
 BERT = {
-    "vocab_size": 60_000, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": LAYERS, "num_attention_heads": 8, "model_type": "bert",
+    "vocab_size": 60_000,
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 8,
+    "model_type": "bert",
     "architectures": ["BertForMaskedLM"],
-}  # fmt: skip
+}
 LORA = {"kind": "lora", "rank": 8, "targets": ["q_proj", "v_proj"]}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{f"{name}-bf16": (name, {}) for name in CONFIGS},

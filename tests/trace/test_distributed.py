@@ -82,8 +82,11 @@ def test_the_program_sees_its_own_rank() -> None:
         dist.init_process_group("nccl")
         assert (dist.get_rank(), dist.get_world_size(), dist.get_backend()) == (13, 64, "nccl")
         assert {name: os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK")} == {
-            "RANK": "13", "WORLD_SIZE": "64", "LOCAL_RANK": "5", "GROUP_RANK": "1",
-        }  # fmt: skip
+            "RANK": "13",
+            "WORLD_SIZE": "64",
+            "LOCAL_RANK": "5",
+            "GROUP_RANK": "1",
+        }
         group = dist.new_group([12, 13], backend="nccl")
         dist.all_reduce(torch.ones(4), group=group)
         dist.barrier()

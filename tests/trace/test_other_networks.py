@@ -54,9 +54,19 @@ def whisper() -> tuple[Any, Any]:
     """Whisper: convolutions, an encoder and a decoder."""
     heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128}
     config = transformers.WhisperConfig(
-        d_model=64, encoder_layers=2, decoder_layers=2, vocab_size=512, max_source_positions=100, num_mel_bins=16, use_cache=False, pad_token_id=0,
-        bos_token_id=1, eos_token_id=2, decoder_start_token_id=1, **heads,
-    )  # fmt: skip
+        d_model=64,
+        encoder_layers=2,
+        decoder_layers=2,
+        vocab_size=512,
+        max_source_positions=100,
+        num_mel_bins=16,
+        use_cache=False,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=1,
+        **heads,
+    )
     return transformers.WhisperForConditionalGeneration(config), {"input_features": torch.randn(2, 16, 200), "labels": torch.ones(2, 20, dtype=torch.int64)}
 
 
@@ -80,13 +90,26 @@ def t5() -> tuple[Any, Any]:
 
 
 NETWORKS: dict[str, Callable[[], tuple[Any, Any]]] = {
-    "resnet": resnet, "vit": vit, "unet": unet, "dit": dit, "whisper": whisper, "t5": t5,
-}  # fmt: skip
+    "resnet": resnet,
+    "vit": vit,
+    "unet": unet,
+    "dit": dit,
+    "whisper": whisper,
+    "t5": t5,
+}
 
 
-BLOCKS = frozenset({
-    "ResNetBottleNeckLayer", "ViTLayer", "ResnetBlock2D", "BasicTransformerBlock", "WhisperEncoderLayer", "WhisperDecoderLayer", "T5Block",
-})  # fmt: skip
+BLOCKS = frozenset(
+    {
+        "ResNetBottleNeckLayer",
+        "ViTLayer",
+        "ResnetBlock2D",
+        "BasicTransformerBlock",
+        "WhisperEncoderLayer",
+        "WhisperDecoderLayer",
+        "T5Block",
+    }
+)
 """Classes of the blocks that are run again in the backward pass."""
 
 

@@ -29,8 +29,11 @@ MLP = ((FFN, HIDDEN), (FFN, HIDDEN), (HIDDEN, FFN))
 """Shapes (out, in) of the linear layers of a layer's feed-forward part."""
 DEQUANTISE = "bitsandbytes.dequantize_4bit.default"
 FORMATS: dict[str, dict[str, Any]] = {
-    "nf4": {"format": "nf4"}, "nf4-double": {"format": "nf4", "double": True}, "fp4": {"format": "fp4"}, "int8": {"format": "int8"},
-}  # fmt: skip
+    "nf4": {"format": "nf4"},
+    "nf4-double": {"format": "nf4", "double": True},
+    "fp4": {"format": "fp4"},
+    "int8": {"format": "int8"},
+}
 
 
 @cache

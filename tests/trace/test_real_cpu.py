@@ -16,9 +16,14 @@ from usual import matrix
 transformers.logging.set_verbosity_error()
 
 SIZES: dict[str, Any] = {
-    "vocab_size": 2048, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 2,
+    "vocab_size": 2048,
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
     "use_cache": False,
-}  # fmt: skip
+}
 CONFIGS: dict[str, PretrainedConfig] = {
     "llama": LlamaConfig(**SIZES),
     "qwen3": Qwen3Config(**SIZES, head_dim=32),

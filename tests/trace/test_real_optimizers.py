@@ -74,9 +74,13 @@ class Loop(NamedTuple):
 
 
 LOOPS = {
-    "plain": Loop(), "accumulating": Loop(micro_batches=2), "clipping": Loop(clips="loop"), "clipping-foreach": Loop(clips="foreach"),
-    "zeroing": Loop(keeps_gradients=True), "everything": Loop(3, "foreach", keeps_gradients=True),
-}  # fmt: skip
+    "plain": Loop(),
+    "accumulating": Loop(micro_batches=2),
+    "clipping": Loop(clips="loop"),
+    "clipping-foreach": Loop(clips="foreach"),
+    "zeroing": Loop(keeps_gradients=True),
+    "everything": Loop(3, "foreach", keeps_gradients=True),
+}
 
 
 def build(network: Callable[[torch.dtype], Model], dtype: torch.dtype, optimizer: str, way: str, loop: Loop) -> Step:

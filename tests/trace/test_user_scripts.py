@@ -15,9 +15,16 @@ from everybyte.trace.run import TraceFailed, run
 
 PROGRAMS = Path(__file__).with_name("programs")
 SMALL = {
-    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 1000, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "dtype": "float16",
-}  # fmt: skip
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 1000,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "dtype": "float16",
+}
 pytestmark = pytest.mark.usefixtures("compiler")
 
 

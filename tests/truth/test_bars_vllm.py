@@ -111,9 +111,10 @@ def test_most_figures_are_answered() -> None:
 
 
 RIDDLE = {
-    "model": "meta-llama/Meta-Llama-3.1-8B", "hardware": {"gpu": {"name": "RTX-3090", "memory_bytes": 25318832210}, "gpus": 1},
+    "model": "meta-llama/Meta-Llama-3.1-8B",
+    "hardware": {"gpu": {"name": "RTX-3090", "memory_bytes": 25318832210}, "gpus": 1},
     "serve": {"engine": "vllm", "version": "0.6.4", "weights": "bf16", "memory_fraction": 0.9},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("context", "starts"), [(20000, True), (29000, False), (35000, True)])

@@ -12,13 +12,39 @@ import pytest
 from servers import SERVE, TRAIN, error_of, post, running
 
 CONFIG = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "intermediate_size": 128, "vocab_size": 1000, "max_position_embeddings": 128,
-}  # fmt: skip
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "vocab_size": 1000,
+    "max_position_embeddings": 128,
+}
 PATHS = [
-    "/etc/passwd", "./x", "../x", "~", "~root/x", "hf:org/name", "hf:", "file.gguf", "model.safetensors", "config.json", "src", "tests", ".", "..", "/", "",
-    "C:\\x", ".\\x", "file:///etc/passwd", "//host/share", "%2Fetc%2Fpasswd", "x" * 5000,
-]  # fmt: skip
+    "/etc/passwd",
+    "./x",
+    "../x",
+    "~",
+    "~root/x",
+    "hf:org/name",
+    "hf:",
+    "file.gguf",
+    "model.safetensors",
+    "config.json",
+    "src",
+    "tests",
+    ".",
+    "..",
+    "/",
+    "",
+    "C:\\x",
+    ".\\x",
+    "file:///etc/passwd",
+    "//host/share",
+    "%2Fetc%2Fpasswd",
+    "x" * 5000,
+]
 
 
 def jobs_with(path: str) -> list[dict[str, Any]]:

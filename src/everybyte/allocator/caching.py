@@ -213,9 +213,10 @@ class CachingAllocator(Heap):
         too_much = self.reserved - int(self.settings.collect_above * self.allowed)
         old = {
             start: (pool, self._searches - self._ages[start])
-            for _, pool in sorted(self._pools[False].items()) for entry in pool.free
+            for _, pool in sorted(self._pools[False].items())
+            for entry in pool.free
             if self._segments.get(start := entry & ADDRESS_MASK) == entry >> ADDRESS_BITS
-        }  # fmt: skip
+        }
         while too_much > 0 and old:
             average = sum(age for _, age in old.values()) / len(old)
             for start, (pool, age) in list(old.items()):

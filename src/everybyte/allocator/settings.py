@@ -160,10 +160,21 @@ MODELLED: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "large_segment_size_mb": ("segment_bytes", _segment),
 }
 """Option -> field of the settings, and who reads its value."""
-WITHOUT_EFFECT = frozenset({
-    "release_lock_on_cudamalloc", "release_lock_on_hipmalloc", "pinned_use_cuda_host_register", "pinned_use_hip_host_register",
-    "pinned_num_register_threads", "pinned_use_background_threads", "pinned_reserve_segment_size_mb", "pinned_max_round_threshold_mb",
-    "pinned_max_cached_size_mb", "pinned_free_catch_all", "graph_capture_record_stream_reuse", "throw_on_cudamalloc_oom",
-})  # fmt: skip
+WITHOUT_EFFECT = frozenset(
+    {
+        "release_lock_on_cudamalloc",
+        "release_lock_on_hipmalloc",
+        "pinned_use_cuda_host_register",
+        "pinned_use_hip_host_register",
+        "pinned_num_register_threads",
+        "pinned_use_background_threads",
+        "pinned_reserve_segment_size_mb",
+        "pinned_max_round_threshold_mb",
+        "pinned_max_cached_size_mb",
+        "pinned_free_catch_all",
+        "graph_capture_record_stream_reuse",
+        "throw_on_cudamalloc_oom",
+    }
+)
 """Options of locks, host memory and errors: no byte of the device depends on them."""
 KNOWN = (*MODELLED, "backend", *sorted(WITHOUT_EFFECT))

@@ -41,30 +41,88 @@ INT64, INT32, INT16, INT8, UINT8, BOOL = (_plain(n, s) for n, s in (("int64", 8)
 UINT64, UINT32, UINT16, COMPLEX64 = (_plain(n, s) for n, s in (("uint64", 8), ("uint32", 4), ("uint16", 2), ("complex64", 8)))
 
 _GGML_BLOCKS = {
-    "q1_0": (128, 18), "q2_0": (64, 18), "q4_0": (32, 18), "q4_1": (32, 20), "q5_0": (32, 22), "q5_1": (32, 24), "q8_0": (32, 34), "q8_1": (32, 36),
-    "q2_k": (256, 84), "q3_k": (256, 110), "q4_k": (256, 144), "q5_k": (256, 176), "q6_k": (256, 210), "q8_k": (256, 292),
-    "iq1_s": (256, 50), "iq1_m": (256, 56), "iq2_xxs": (256, 66), "iq2_xs": (256, 74), "iq2_s": (256, 82), "iq3_xxs": (256, 98),
-    "iq3_s": (256, 110), "iq4_nl": (32, 18), "iq4_xs": (256, 136), "tq1_0": (256, 54), "tq2_0": (256, 66),
-}  # fmt: skip
+    "q1_0": (128, 18),
+    "q2_0": (64, 18),
+    "q4_0": (32, 18),
+    "q4_1": (32, 20),
+    "q5_0": (32, 22),
+    "q5_1": (32, 24),
+    "q8_0": (32, 34),
+    "q8_1": (32, 36),
+    "q2_k": (256, 84),
+    "q3_k": (256, 110),
+    "q4_k": (256, 144),
+    "q5_k": (256, 176),
+    "q6_k": (256, 210),
+    "q8_k": (256, 292),
+    "iq1_s": (256, 50),
+    "iq1_m": (256, 56),
+    "iq2_xxs": (256, 66),
+    "iq2_xs": (256, 74),
+    "iq2_s": (256, 82),
+    "iq3_xxs": (256, 98),
+    "iq3_s": (256, 110),
+    "iq4_nl": (32, 18),
+    "iq4_xs": (256, 136),
+    "tq1_0": (256, 54),
+    "tq2_0": (256, 66),
+}
 
 DTYPES: dict[str, DType] = {
     t.name: t
     for t in (
-        FP64, FP32, TF32, BF16, FP16, FP8, INT64, INT32, INT16, INT8, UINT8, BOOL, UINT64, UINT32, UINT16, COMPLEX64,
-        DType("e8m0", 1, 1, _OCP), DType("fp6", 4, 3, _OCP),
-        DType("mxfp8", 32, 33, _OCP), DType("mxfp4", 32, 17, _OCP),
+        FP64,
+        FP32,
+        TF32,
+        BF16,
+        FP16,
+        FP8,
+        INT64,
+        INT32,
+        INT16,
+        INT8,
+        UINT8,
+        BOOL,
+        UINT64,
+        UINT32,
+        UINT16,
+        COMPLEX64,
+        DType("e8m0", 1, 1, _OCP),
+        DType("fp6", 4, 3, _OCP),
+        DType("mxfp8", 32, 33, _OCP),
+        DType("mxfp4", 32, 17, _OCP),
         DType("nvfp4", 16, 9, Citation("NVIDIA NVFP4: 16 elements share one E4M3 scale; the fp32 scale of a tensor is counted apart")),
-        DType("int4", 2, 1), DType("fp4", 2, 1), DType("nf4", 2, 1),
+        DType("int4", 2, 1),
+        DType("fp4", 2, 1),
+        DType("nf4", 2, 1),
         *(DType(name, elements, size, _GGML) for name, (elements, size) in _GGML_BLOCKS.items()),
     )
-}  # fmt: skip
+}
 
 _ALIASES = {
-    "float64": "fp64", "double": "fp64", "float32": "fp32", "float": "fp32", "f32": "fp32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16",
-    "f16": "fp16", "f64": "fp64", "float8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8", "f8_e4m3": "fp8",
+    "float64": "fp64",
+    "double": "fp64",
+    "float32": "fp32",
+    "float": "fp32",
+    "f32": "fp32",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "f16": "fp16",
+    "f64": "fp64",
+    "float8": "fp8",
+    "fp8_e4m3": "fp8",
+    "fp8_e5m2": "fp8",
+    "float8_e4m3fn": "fp8",
+    "float8_e5m2": "fp8",
+    "f8_e4m3": "fp8",
     "f8_e5m2": "fp8",
-    "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8", "u8": "uint8",
-}  # fmt: skip
+    "i64": "int64",
+    "i32": "int32",
+    "i16": "int16",
+    "i8": "int8",
+    "u8": "uint8",
+}
 
 
 def dtype(name: str, path: str = "dtype") -> DType:

@@ -61,9 +61,13 @@ def _ends(predicted: float, found: Spread) -> Ends:
 
 
 PARTS: tuple[tuple[str, str], ...] = (
-    ("static.allocated", "peak.allocated"), ("peak.allocated", "peak.reserved"), ("weights", "peak.device"), ("kv.pool", "peak.device"),
-    ("peak.allocated", "peak.device"), ("peak.reserved", "peak.device"),
-)  # fmt: skip
+    ("static.allocated", "peak.allocated"),
+    ("peak.allocated", "peak.reserved"),
+    ("weights", "peak.device"),
+    ("kv.pool", "peak.device"),
+    ("peak.allocated", "peak.device"),
+    ("peak.reserved", "peak.device"),
+)
 """(part, whole), the inner ones first: a run never measures more of the first than of the second."""
 
 

@@ -19,10 +19,29 @@ INDEX_SUFFIX = ".safetensors.index.json"
 
 # safetensors src/tensor.rs, enum Dtype -> names of everybyte.basics.dtypes
 _DTYPES = {
-    "F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8", "F8_E5M2": "fp8", "F8_E4M3FNUZ": "fp8", "F8_E5M2FNUZ": "fp8",
-    "F8_E8M0": "e8m0", "F6_E2M3": "fp6", "F6_E3M2": "fp6", "F4": "fp4", "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8",
-    "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool", "C64": "complex64",
-}  # fmt: skip
+    "F64": "fp64",
+    "F32": "fp32",
+    "F16": "fp16",
+    "BF16": "bf16",
+    "F8_E4M3": "fp8",
+    "F8_E5M2": "fp8",
+    "F8_E4M3FNUZ": "fp8",
+    "F8_E5M2FNUZ": "fp8",
+    "F8_E8M0": "e8m0",
+    "F6_E2M3": "fp6",
+    "F6_E3M2": "fp6",
+    "F4": "fp4",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U64": "uint64",
+    "U32": "uint32",
+    "U16": "uint16",
+    "U8": "uint8",
+    "BOOL": "bool",
+    "C64": "complex64",
+}
 _MOST_AXES = 64  # numpy's limit; PyTorch has none that matters
 _LENGTH_BYTES = 8
 

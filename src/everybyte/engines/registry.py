@@ -17,11 +17,24 @@ if TYPE_CHECKING:
     from everybyte.rules.accounting.known_keys import Unread
 
 TRAIN: dict[str, str] = {
-    "pytorch": "pytorch", "accelerate": "pytorch", "nemo-automodel": "pytorch", "transformers": "transformers", "trl": "transformers",
-    "axolotl": "transformers", "llama-factory": "transformers", "litgpt": "litgpt", "torchtune": "torchtune", "torchtitan": "torchtitan",
-    "nanogpt": "nanogpt", "textbook": "textbook", "megatron": "megatron", "nemo": "megatron", "deepspeed": "deepspeed", "prime-rl": "prime_rl",
+    "pytorch": "pytorch",
+    "accelerate": "pytorch",
+    "nemo-automodel": "pytorch",
+    "transformers": "transformers",
+    "trl": "transformers",
+    "axolotl": "transformers",
+    "llama-factory": "transformers",
+    "litgpt": "litgpt",
+    "torchtune": "torchtune",
+    "torchtitan": "torchtitan",
+    "nanogpt": "nanogpt",
+    "textbook": "textbook",
+    "megatron": "megatron",
+    "nemo": "megatron",
+    "deepspeed": "deepspeed",
+    "prime-rl": "prime_rl",
     "xtuner": "xtuner",
-}  # fmt: skip
+}
 """framework -> folder. One that runs the trainers of several (`job.framework.SEVERAL`) is answered by the folder of the trainer."""
 
 JUDGED_WITH = {"prime_rl": "pytorch", "xtuner": "pytorch"}
@@ -31,9 +44,17 @@ PREFERENCE = ("transformers",)
 """Folders that know train.extra.rlhf_type."""
 
 SERVE: dict[str, str] = {
-    "transformers": "transformers", "sglang": "sglang", "vllm": "vllm", "tensorrt-llm": "tensorrt_llm", "tgi": "tgi", "lmdeploy": "lmdeploy",
-    "exllama": "exllama", "mlx": "mlx", "llama.cpp": "llamacpp", "ollama": "llamacpp",
-}  # fmt: skip
+    "transformers": "transformers",
+    "sglang": "sglang",
+    "vllm": "vllm",
+    "tensorrt-llm": "tensorrt_llm",
+    "tgi": "tgi",
+    "lmdeploy": "lmdeploy",
+    "exllama": "exllama",
+    "mlx": "mlx",
+    "llama.cpp": "llamacpp",
+    "ollama": "llamacpp",
+}
 """engine -> folder."""
 SERVE_TABLES = {"transformers": "transformers-serve"}
 """Engine -> table of its keys, where a training framework has the same name."""

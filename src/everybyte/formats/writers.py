@@ -9,12 +9,26 @@ from everybyte.formats.written import Export
 from everybyte.job.form import Job
 
 WRITERS: dict[str, str] = {
-    "axolotl": "writing.targets", "llama-factory": "writing.targets", "trl": "writing.targets", "transformers": "writing.targets",
-    "accelerate": "writing.targets", "deepspeed": "writing.targets", "peft": "writing.targets", "torchtune": "writing.targets",
-    "torchtitan": "writing.targets", "litgpt": "writing.targets", "megatron": "writing.targets",
-    "vllm": "serving.writing", "sglang": "serving.writing", "llama.cpp": "serving.writing", "ollama": "serving.writing", "tgi": "serving.writing",
-    "tensorrt-llm": "serving.writing", "lmdeploy": "serving.writing", "docker-compose": "serving.compose_file",
-}  # fmt: skip
+    "axolotl": "writing.targets",
+    "llama-factory": "writing.targets",
+    "trl": "writing.targets",
+    "transformers": "writing.targets",
+    "accelerate": "writing.targets",
+    "deepspeed": "writing.targets",
+    "peft": "writing.targets",
+    "torchtune": "writing.targets",
+    "torchtitan": "writing.targets",
+    "litgpt": "writing.targets",
+    "megatron": "writing.targets",
+    "vllm": "serving.writing",
+    "sglang": "serving.writing",
+    "llama.cpp": "serving.writing",
+    "ollama": "serving.writing",
+    "tgi": "serving.writing",
+    "tensorrt-llm": "serving.writing",
+    "lmdeploy": "serving.writing",
+    "docker-compose": "serving.compose_file",
+}
 """Target -> module below everybyte.formats; it has `write(job, to) -> Export`."""
 
 

@@ -163,5 +163,15 @@ def _suggestion(word: str, known: tuple[str, ...]) -> str:
 
 
 _CHECKS: tuple[Callable[[Job], Iterator[BadInput]], ...] = (
-    _one_purpose, _one_model, _gpus, _train_mesh, _serve_mesh, _tokens, _precision, _quantization, _stages, _formats, _given,
-)  # fmt: skip
+    _one_purpose,
+    _one_model,
+    _gpus,
+    _train_mesh,
+    _serve_mesh,
+    _tokens,
+    _precision,
+    _quantization,
+    _stages,
+    _formats,
+    _given,
+)

@@ -24,14 +24,41 @@ Word = str | int
 NO_REAL_LIMIT = 10**9
 """Upper bounds from here on only catch slips of the pen and are not told."""
 
-EVERYDAY = frozenset({
-    "name", "model", "hardware.gpu", "hardware.gpus",
-    "train.framework", "train.micro_batch", "train.seq_len", "train.grad_accum", "train.precision", "train.optimizer.name", "train.adapter.kind",
-    "train.adapter.rank", "train.adapter.targets", "train.quantization.format", "train.sharding", "train.mesh.tp", "train.mesh.pp", "train.mesh.cp",
-    "train.mesh.ep", "train.recompute.policy", "train.attention",
-    "serve.engine", "serve.weights.format", "serve.kv_dtype.k", "serve.kv_dtype.v", "serve.context", "serve.sequences", "serve.memory_fraction",
-    "serve.mesh.tp", "serve.mesh.pp", "serve.gpu_layers",
-})  # fmt: skip
+EVERYDAY = frozenset(
+    {
+        "name",
+        "model",
+        "hardware.gpu",
+        "hardware.gpus",
+        "train.framework",
+        "train.micro_batch",
+        "train.seq_len",
+        "train.grad_accum",
+        "train.precision",
+        "train.optimizer.name",
+        "train.adapter.kind",
+        "train.adapter.rank",
+        "train.adapter.targets",
+        "train.quantization.format",
+        "train.sharding",
+        "train.mesh.tp",
+        "train.mesh.pp",
+        "train.mesh.cp",
+        "train.mesh.ep",
+        "train.recompute.policy",
+        "train.attention",
+        "serve.engine",
+        "serve.weights.format",
+        "serve.kv_dtype.k",
+        "serve.kv_dtype.v",
+        "serve.context",
+        "serve.sequences",
+        "serve.memory_fraction",
+        "serve.mesh.tp",
+        "serve.mesh.pp",
+        "serve.gpu_layers",
+    }
+)
 """What most jobs state; every other setting is `wide`."""
 
 SUGGESTED: dict[str, tuple[str, ...]] = {"serve.weights.format": WEIGHT_FORMATS, "serve.kv_dtype.k": KV_FORMATS, "serve.kv_dtype.v": KV_FORMATS}
@@ -70,9 +97,15 @@ def _described(key: str, kinds: list[inspect.Type], meaning: str) -> Described:
     usual = next((kind for kind in kinds if isinstance(kind, inspect.VarTupleType)), kinds[0]) if _words(kinds) else kinds[0]
     low, high = _bounds(usual)
     return Described(
-        key=key, section=key.rpartition(".")[0], kind=_kind(usual), values=_words(kinds) or SUGGESTED.get(key, ()), minimum=low, maximum=high,
-        meaning=meaning, wide=key not in EVERYDAY,
-    )  # fmt: skip
+        key=key,
+        section=key.rpartition(".")[0],
+        kind=_kind(usual),
+        values=_words(kinds) or SUGGESTED.get(key, ()),
+        minimum=low,
+        maximum=high,
+        meaning=meaning,
+        wide=key not in EVERYDAY,
+    )
 
 
 def _kind(form: inspect.Type) -> Kind:

@@ -6,9 +6,16 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 HARDWARE_GROUP, BATCH, NUMBERS, ADAPTERS, SAVERS, PARALLEL, ENGINE, CACHE, MORE = (
-    "Hardware", "Model code and batch", "Numbers and optimizer", "Adapters and quantization", "Memory savers", "Parallelism", "Engine and weights",
-    "Context and cache", "Further settings",
-)  # fmt: skip
+    "Hardware",
+    "Model code and batch",
+    "Numbers and optimizer",
+    "Adapters and quantization",
+    "Memory savers",
+    "Parallelism",
+    "Engine and weights",
+    "Context and cache",
+    "Further settings",
+)
 """Headings of --help."""
 
 

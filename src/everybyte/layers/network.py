@@ -73,8 +73,9 @@ class Embedding(Record, frozen=True):
         """ids (n) -> (n, h)."""
         hidden = Dim("h", self.hidden)
         with t.scope(self.leaf):
-            out = ops.embedding(t, "weight", Dim("V", self.vocab), Dim("w", self.project_from) if self.project_from else hidden, tied=self.tied,
-                                shared=t.setup.shared_table)  # fmt: skip
+            out = ops.embedding(
+                t, "weight", Dim("V", self.vocab), Dim("w", self.project_from) if self.project_from else hidden, tied=self.tied, shared=t.setup.shared_table
+            )
         if self.project_from:
             out = linear(t, out, self.project_leaf, hidden)
         if self.scaled:

@@ -71,6 +71,14 @@ def build(phases: Mapping[Phase, Iterable[Line]]) -> Ledger:
 def _entry(line: Line, phases: tuple[Phase, ...]) -> Entry:
     formula, symbols = line.text()
     return Entry(
-        id=line.id, category=line.category, bytes=line.bytes, phases=phases, formula=formula, symbols=symbols, source=line.source, basis=line.basis,
-        low=line.low, high=line.high,
-    )  # fmt: skip
+        id=line.id,
+        category=line.category,
+        bytes=line.bytes,
+        phases=phases,
+        formula=formula,
+        symbols=symbols,
+        source=line.source,
+        basis=line.basis,
+        low=line.low,
+        high=line.high,
+    )

@@ -10,17 +10,42 @@ import msgspec
 from everybyte.basics.units import show_bytes
 
 Category = Literal[
-    "parameter", "gradient", "optimizer_state", "activation", "input", "temporary", "autograd_detail",
-    "kv_cache", "state", "comm_buffer", "workspace", "context", "graph_pool", "fragmentation", "unknown",
-]  # fmt: skip
+    "parameter",
+    "gradient",
+    "optimizer_state",
+    "activation",
+    "input",
+    "temporary",
+    "autograd_detail",
+    "kv_cache",
+    "state",
+    "comm_buffer",
+    "workspace",
+    "context",
+    "graph_pool",
+    "fragmentation",
+    "unknown",
+]
 """What a row is. The first seven are the names of PyTorch's own memory profiler."""
 
 Basis = Literal["exact", "formula", "calibrated", "assumed"]
 """How a row is known: counted from declared tensors, by a published or documented rule, learnt from measured runs, or taken for granted."""
 
 Phase = Literal[
-    "load", "init", "forward", "loss", "backward", "optimizer", "between_steps", "eval", "save", "profile", "capture", "prefill", "decode",
-]  # fmt: skip
+    "load",
+    "init",
+    "forward",
+    "loss",
+    "backward",
+    "optimizer",
+    "between_steps",
+    "eval",
+    "save",
+    "profile",
+    "capture",
+    "prefill",
+    "decode",
+]
 
 TRAIN_PHASES: tuple[Phase, ...] = ("load", "init", "forward", "loss", "backward", "optimizer", "between_steps", "eval", "save")
 SERVE_PHASES: tuple[Phase, ...] = ("load", "profile", "capture", "prefill", "decode")

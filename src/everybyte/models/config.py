@@ -11,16 +11,37 @@ from everybyte.basics.errors import BadInput
 LIMIT = 2**40
 """No dimension of a network is larger: a bigger number is a damaged or hostile file."""
 MOST = {
-    **dict.fromkeys((
-        "num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers", "depth",
-        "num_single_layers", "vt_num_hidden_layers",
-    ), 10_000),
+    **dict.fromkeys(
+        (
+            "num_hidden_layers",
+            "n_layer",
+            "n_layers",
+            "num_layers",
+            "num_decoder_layers",
+            "encoder_layers",
+            "decoder_layers",
+            "depth",
+            "num_single_layers",
+            "vt_num_hidden_layers",
+        ),
+        10_000,
+    ),
     **dict.fromkeys(("layers_per_block", "transformer_layers_per_block", "hc_sinkhorn_iters"), 100),
-    **dict.fromkeys((
-        "num_attention_heads", "n_head", "n_heads", "num_heads", "num_key_value_heads", "moe_num_experts", "num_experts", "num_local_experts",
-        "n_routed_experts",
-    ), 65_536),
-}  # fmt: skip
+    **dict.fromkeys(
+        (
+            "num_attention_heads",
+            "n_head",
+            "n_heads",
+            "num_heads",
+            "num_key_value_heads",
+            "moe_num_experts",
+            "num_experts",
+            "num_local_experts",
+            "n_routed_experts",
+        ),
+        65_536,
+    ),
+}
 """Field -> a number that no network exceeds, for things that are written out one by one: layers, blocks, heads, experts."""
 
 
@@ -161,7 +182,16 @@ class Config:
 
 
 ACTIVATIONS = {
-    "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_new", "gelu_fast": "gelu_fast", "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_tanh": "gelu_tanh", "quick_gelu": "quick_gelu", "relu": "relu", "relu2": "relu2", "gelu_python": "gelu",
-}  # fmt: skip
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_new",
+    "gelu_fast": "gelu_fast",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_tanh": "gelu_tanh",
+    "quick_gelu": "quick_gelu",
+    "relu": "relu",
+    "relu2": "relu2",
+    "gelu_python": "gelu",
+}
 """HF activation names (transformers activations.py ACT2FN)."""

@@ -49,13 +49,21 @@ def decoder(
     if not runs:
         runs = runs_of(places.layers, layers or [block] * layer_count(c))
     return Network(
-        c.name, c.model_type, width or hidden, vocab, runs,
+        c.name,
+        c.model_type,
+        width or hidden,
+        vocab,
+        runs,
         stem or Embedding(vocab, hidden, places.embed, scaled=scaled),
         tail or FinalNorm(norm or Norm(), places.norm),
-        head or Head(hidden, vocab, tied, places.head), tied,
-        dtype=c.dtype(), max_positions=c.integer("max_position_embeddings", "n_positions", "seq_length", "max_seq_len", default=0, least=0),
-        experts=experts[0], top_k=experts[1], head_dims=head_dims,
-    )  # fmt: skip
+        head or Head(hidden, vocab, tied, places.head),
+        tied,
+        dtype=c.dtype(),
+        max_positions=c.integer("max_position_embeddings", "n_positions", "seq_length", "max_seq_len", default=0, least=0),
+        experts=experts[0],
+        top_k=experts[1],
+        head_dims=head_dims,
+    )
 
 
 def layer_count(c: Config) -> int:

@@ -27,10 +27,33 @@ from everybyte.models.moe.deepseek import CORRECTION
 from everybyte.models.patterns import runs_of
 
 KEYS = (
-    "family", "layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "vocab", "padded_vocab", "tied", "activation", "norm", "position",
-    "max_positions", "bias", "experts", "top_k", "moe_ffn", "shared_expert_ffn", "moe_layers", "mla", "mtp", "sliding_window", "window_pattern",
-    "ssm", "pattern",
-)  # fmt: skip
+    "family",
+    "layers",
+    "hidden",
+    "ffn",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "vocab",
+    "padded_vocab",
+    "tied",
+    "activation",
+    "norm",
+    "position",
+    "max_positions",
+    "bias",
+    "experts",
+    "top_k",
+    "moe_ffn",
+    "shared_expert_ffn",
+    "moe_layers",
+    "mla",
+    "mtp",
+    "sliding_window",
+    "window_pattern",
+    "ssm",
+    "pattern",
+)
 """Keys of a shape (contract, section 2)."""
 MLA_KEYS = ("q_lora", "kv_lora", "qk_nope", "qk_rope", "v")
 SSM_KEYS = ("heads", "head_dim", "state", "groups", "conv", "chunk")
@@ -48,10 +71,18 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
 """Family -> what its keys mean where they are left out."""
 
 ACTIVATIONS: Mapping[str, tuple[str, bool]] = {
-    "gelu": ("gelu", False), "gelu-tanh": ("gelu_tanh", False), "gelu-new": ("gelu_new", False), "quick-gelu": ("quick_gelu", False),
-    "relu": ("relu", False), "silu": ("silu", False), "squared-relu": ("relu2", False), "xielu": ("xielu", False),
-    "swiglu": ("silu", True), "geglu": ("gelu_tanh", True), "reglu": ("relu", True),
-}  # fmt: skip
+    "gelu": ("gelu", False),
+    "gelu-tanh": ("gelu_tanh", False),
+    "gelu-new": ("gelu_new", False),
+    "quick-gelu": ("quick_gelu", False),
+    "relu": ("relu", False),
+    "silu": ("silu", False),
+    "squared-relu": ("relu2", False),
+    "xielu": ("xielu", False),
+    "swiglu": ("silu", True),
+    "geglu": ("gelu_tanh", True),
+    "reglu": ("relu", True),
+}
 """Name -> (activation function, whether a second projection stands beside it)."""
 
 
@@ -113,11 +144,20 @@ class _Shape:
             runs = (*runs, Run("mtp.layers", 0, mtp, NextToken(self.hidden, further, self.norm)))
         learned = self.positions if self.position == "learned" else 0
         return Network(
-            "", self.family, self.hidden, self.vocab, runs,
+            "",
+            self.family,
+            self.hidden,
+            self.vocab,
+            runs,
             Embedding(self.vocab, self.hidden, "model.embed_tokens", positions=learned, position_leaf="model.embed_positions"),
-            FinalNorm(self.norm, "model.norm"), Head(self.hidden, self.vocab, self.tied), self.tied,
-            max_positions=self.positions, experts=self.experts[0] if self.experts else 0, top_k=self.experts[1] if self.experts else 0, mtp=mtp,
-        )  # fmt: skip
+            FinalNorm(self.norm, "model.norm"),
+            Head(self.hidden, self.vocab, self.tied),
+            self.tied,
+            max_positions=self.positions,
+            experts=self.experts[0] if self.experts else 0,
+            top_k=self.experts[1] if self.experts else 0,
+            mtp=mtp,
+        )
 
     def _bert(self) -> Network:
         """BERT with its masked-language head, as transformers writes it."""
@@ -127,10 +167,17 @@ class _Shape:
         if self.activation != "gelu" or self.gated:
             raise BadInput(f"{self.f.path}.activation", "must be gelu in the family bert")
         fields = {
-            "architectures": ["BertForMaskedLM"], "model_type": "bert", "hidden_size": self.hidden, "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads, "intermediate_size": self.f.integer("ffn"), "vocab_size": self.vocab,
-            "max_position_embeddings": self.positions, "tie_word_embeddings": self.tied, "head_dim": self.head_dim,
-        }  # fmt: skip
+            "architectures": ["BertForMaskedLM"],
+            "model_type": "bert",
+            "hidden_size": self.hidden,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "intermediate_size": self.f.integer("ffn"),
+            "vocab_size": self.vocab,
+            "max_position_embeddings": self.positions,
+            "tie_word_embeddings": self.tied,
+            "head_dim": self.head_dim,
+        }
         return bert.build(Config(fields, self.f.path))
 
     # -- blocks ---------------------------------------------------------------------------------------------------------------
@@ -138,8 +185,11 @@ class _Shape:
         """One mixer a layer, by the letters of `pattern` (Megatron-LM's hybrid layer pattern): M Mamba-2, * attention, - dense, E experts; behind
         a slash, the layers of one block of multi-token prediction. `layers` 0: as many as there are letters."""
         makers: Mapping[str, Callable[[], Any]] = {
-            "M": self._mamba, "*": lambda: self._attention(0), "-": lambda: self._mlp(self.f.integer("ffn")), "E": self._moe,
-        }  # fmt: skip
+            "M": self._mamba,
+            "*": lambda: self._attention(0),
+            "-": lambda: self._mlp(self.f.integer("ffn")),
+            "E": self._moe,
+        }
         if (layers and len(pattern) != layers) or set(pattern) - set(makers):
             raise BadInput(
                 f"{self.f.path}.pattern",
@@ -153,9 +203,16 @@ class _Shape:
     def _mamba(self) -> Mamba2:
         part = self.f.part("ssm", SSM_KEYS)
         return Mamba2(
-            self.hidden, part.integer("heads"), part.integer("head_dim"), part.integer("groups", 1), part.integer("state"),
-            part.integer("conv", 4), part.integer("chunk", 128), bias=self.bias, out_bias=self.bias,
-        )  # fmt: skip
+            self.hidden,
+            part.integer("heads"),
+            part.integer("head_dim"),
+            part.integer("groups", 1),
+            part.integer("state"),
+            part.integer("conv", 4),
+            part.integer("chunk", 128),
+            bias=self.bias,
+            out_bias=self.bias,
+        )
 
     def _blocks(self) -> list[Block]:
         for key in ("ssm", "pattern"):
@@ -195,9 +252,15 @@ class _Shape:
     def _mla(self) -> MLA:
         part = self.f.part("mla", MLA_KEYS)
         return MLA(
-            self.hidden, self.heads, part.integer("q_lora", 0, least=0), part.integer("kv_lora"), part.integer("qk_nope"),
-            part.integer("qk_rope"), part.integer("v"), bias=self.bias,
-        )  # fmt: skip
+            self.hidden,
+            self.heads,
+            part.integer("q_lora", 0, least=0),
+            part.integer("kv_lora"),
+            part.integer("qk_nope"),
+            part.integer("qk_rope"),
+            part.integer("v"),
+            bias=self.bias,
+        )
 
     def _mlp(self, ffn: int) -> GatedMLP | PlainMLP:
         if self.gated:

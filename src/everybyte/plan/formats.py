@@ -14,9 +14,30 @@ KEYS = ("weights", "serve.weights", "serve.weights.format", "quant", "quantizati
 """What `--grow` calls this search."""
 
 GGUF = (
-    "bf16", "q8_0", "q6_k", "q5_k_m", "q5_k_s", "q4_k_m", "q4_k_s", "iq4_nl", "iq4_xs", "q3_k_l", "q3_k_m", "iq3_m", "iq3_s", "q3_k_s", "iq3_xs", "iq3_xxs",
-    "q2_k", "iq2_m", "iq2_s", "iq2_xs", "iq2_xxs", "iq1_m", "iq1_s",
-)  # fmt: skip
+    "bf16",
+    "q8_0",
+    "q6_k",
+    "q5_k_m",
+    "q5_k_s",
+    "q4_k_m",
+    "q4_k_s",
+    "iq4_nl",
+    "iq4_xs",
+    "q3_k_l",
+    "q3_k_m",
+    "iq3_m",
+    "iq3_s",
+    "q3_k_s",
+    "iq3_xs",
+    "iq3_xxs",
+    "q2_k",
+    "iq2_m",
+    "iq2_s",
+    "iq2_xs",
+    "iq2_xxs",
+    "iq1_m",
+    "iq1_s",
+)
 """The mixtures of llama.cpp in use, widest first (tools/quantize/README.md lists them with their bits)."""
 PACKED = ("bf16", "fp8", "int8", "nvfp4", "mxfp4", "gptq", "awq")
 """What engines for servers load, widest first; a format that the engine refuses is passed over."""

@@ -20,15 +20,29 @@ SHARE = "serve.memory_fraction"
 
 SPOKEN: dict[str, dict[str, str]] = {
     "train": {
-        "batch": "micro_batch", "batch_size": "micro_batch", "seq_length": "seq_len", "max_seq_length": "seq_len",
-        "lora_rank": "adapter.rank", "lora": "adapter.rank",
+        "batch": "micro_batch",
+        "batch_size": "micro_batch",
+        "seq_length": "seq_len",
+        "max_seq_length": "seq_len",
+        "lora_rank": "adapter.rank",
+        "lora": "adapter.rank",
     },
     "serve": {
-        "users": "sequences", "concurrency": "sequences", "batch": "sequences", "batch_size": "sequences", "max_num_seqs": "sequences", "ctx": "context",
-        "seq_len": "context", "max_model_len": "context", "ctx_size": "context", "gpu_memory_utilization": "memory_fraction",
-        "mem_fraction_static": "memory_fraction", "ngl": "gpu_layers", "n_gpu_layers": "gpu_layers",
+        "users": "sequences",
+        "concurrency": "sequences",
+        "batch": "sequences",
+        "batch_size": "sequences",
+        "max_num_seqs": "sequences",
+        "ctx": "context",
+        "seq_len": "context",
+        "max_model_len": "context",
+        "ctx_size": "context",
+        "gpu_memory_utilization": "memory_fraction",
+        "mem_fraction_static": "memory_fraction",
+        "ngl": "gpu_layers",
+        "n_gpu_layers": "gpu_layers",
     },
-}  # fmt: skip
+}
 """What people call a setting of a training or a serving job."""
 
 

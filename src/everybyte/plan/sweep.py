@@ -75,9 +75,14 @@ def sweep(job: Job, key: str, estimate: Callable[[Job], Answer] | None = None, p
     name = answers[0].name or answers[0].model.name
     hardware = answers[0].hardware
     return Sweep(
-        key=path, name=name, points=made, capacity=hardware.capacity if hardware else None, last=None if unlimited else last, unlimited=unlimited,
+        key=path,
+        name=name,
+        points=made,
+        capacity=hardware.capacity if hardware else None,
+        last=None if unlimited else last,
+        unlimited=unlimited,
         current=current,
-    )  # fmt: skip
+    )
 
 
 class _Remembered:

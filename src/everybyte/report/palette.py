@@ -44,9 +44,22 @@ CATEGORY_COLOUR: dict[Category, Colours] = {
 }
 
 STACK: tuple[Category, ...] = (
-    "parameter", "gradient", "optimizer_state", "kv_cache", "state", "activation", "autograd_detail", "temporary", "input", "comm_buffer", "workspace",
-    "graph_pool", "unknown", "fragmentation", "context",
-)  # fmt: skip
+    "parameter",
+    "gradient",
+    "optimizer_state",
+    "kv_cache",
+    "state",
+    "activation",
+    "autograd_detail",
+    "temporary",
+    "input",
+    "comm_buffer",
+    "workspace",
+    "graph_pool",
+    "unknown",
+    "fragmentation",
+    "context",
+)
 """The order of categories in a stack, from what stays to what comes and goes; what no tensor holds is last."""
 
 BACKGROUND = Colours("#ffffff", "#12161d")
@@ -63,9 +76,15 @@ BAD = Colours("#b4161b", "#ff8078")
 LINK = Colours("#1d4fb3", "#8fb4ff")
 
 KINDS: tuple[Colours, ...] = (
-    Colours("#034395", "#5b93e6"), Colours("#8b4707", "#e08a3c"), Colours("#208158", "#5db78a"), Colours("#a752a1", "#e086d8"),
-    Colours("#bb8f1e", "#ffd886"), Colours("#2ea1ad", "#82edf9"), Colours("#c15459", "#fd8a8b"), Colours("#5a5e6a", "#a7adb9"),
-)  # fmt: skip
+    Colours("#034395", "#5b93e6"),
+    Colours("#8b4707", "#e08a3c"),
+    Colours("#208158", "#5db78a"),
+    Colours("#a752a1", "#e086d8"),
+    Colours("#bb8f1e", "#ffd886"),
+    Colours("#2ea1ad", "#82edf9"),
+    Colours("#c15459", "#fd8a8b"),
+    Colours("#5a5e6a", "#a7adb9"),
+)
 """Colours of kinds of run, each of which has a shape of its own too; the last is for all others."""
 
 

@@ -10,9 +10,21 @@ DEEPEST = 40
 
 _TOKEN = re.compile(r"\s*(?:(\d+(?:\.\d+)?)|([^\W\d]\w*)|(≤|≥|<=|>=|==|[-+−·×*/^(),=<>]))")
 _OPERATORS = {
-    "+": "+", "-": "-", "−": "-", "·": r"\cdot", "*": r"\cdot", "×": r"\times", "=": "=", "==": "=", "<": "<", ">": ">", "≤": r"\le", "≥": r"\ge",
-    "<=": r"\le", ">=": r"\ge",
-}  # fmt: skip
+    "+": "+",
+    "-": "-",
+    "−": "-",
+    "·": r"\cdot",
+    "*": r"\cdot",
+    "×": r"\times",
+    "=": "=",
+    "==": "=",
+    "<": "<",
+    ">": ">",
+    "≤": r"\le",
+    "≥": r"\ge",
+    "<=": r"\le",
+    ">=": r"\ge",
+}
 _LOOSE = frozenset({"+", "-", "−", "=", "==", "<", ">", "≤", "≥", "<=", ">="})
 _TIGHT = frozenset({"·", "×", "*", "/"})
 _JOINING = frozenset({"if", "else", "for", "of", "per", "where", "and", "or"})
@@ -20,9 +32,17 @@ _JOINING = frozenset({"if", "else", "for", "of", "per", "where", "and", "or"})
 _BRACKETS = {"ceil": (r"\lceil", r"\rceil"), "floor": (r"\lfloor", r"\rfloor")}
 _FUNCTIONS = {"max": r"\max", "min": r"\min", "log2": r"\log_2", "log": r"\log", "sum": r"\sum"}
 _SPECIAL = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%", "~": r"\textasciitilde{}",
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "_": r"\_",
+    "%": r"\%",
+    "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
-}  # fmt: skip
+}
 
 
 def tex(formula: str) -> str:

@@ -9,10 +9,22 @@ from everybyte.ledger.entry import Category
 from everybyte.report.language import said
 
 CATEGORY_STYLE: dict[Category, str] = {
-    "parameter": "blue", "gradient": "cyan", "optimizer_state": "magenta", "activation": "green", "input": "bright_green", "temporary": "yellow",
-    "autograd_detail": "bright_yellow", "kv_cache": "green", "state": "bright_green", "comm_buffer": "bright_cyan", "workspace": "bright_magenta",
-    "context": "bright_black", "graph_pool": "bright_blue", "fragmentation": "white", "unknown": "red",
-}  # fmt: skip
+    "parameter": "blue",
+    "gradient": "cyan",
+    "optimizer_state": "magenta",
+    "activation": "green",
+    "input": "bright_green",
+    "temporary": "yellow",
+    "autograd_detail": "bright_yellow",
+    "kv_cache": "green",
+    "state": "bright_green",
+    "comm_buffer": "bright_cyan",
+    "workspace": "bright_magenta",
+    "context": "bright_black",
+    "graph_pool": "bright_blue",
+    "fragmentation": "white",
+    "unknown": "red",
+}
 
 CATEGORY_LABEL: dict[Category, str] = {"fragmentation": "reserved, unused", "context": "outside the allocator", "unknown": "unexplained"}
 """Categories of which a picture says more than their name."""

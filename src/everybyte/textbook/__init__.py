@@ -9,5 +9,17 @@ FORMULAS: tuple[Formula, ...] = all_formulas()
 """The whole book, in the order of its chapters."""
 
 __all__ = [
-    "FORMULAS", "LETTERS", "Formula", "activations", "compute", "evaluate", "find_formula", "inference", "parameters", "quantized", "quick", "states", "zero",
-]  # fmt: skip
+    "FORMULAS",
+    "LETTERS",
+    "Formula",
+    "activations",
+    "compute",
+    "evaluate",
+    "find_formula",
+    "inference",
+    "parameters",
+    "quantized",
+    "quick",
+    "states",
+    "zero",
+]

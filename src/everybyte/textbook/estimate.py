@@ -54,9 +54,17 @@ MOMENTS = {"adamw": 2, "adam": 2, "lion": 1, "adagrad": 1, "rmsprop": 1, "moment
 """Optimizer states a parameter."""
 
 ZERO_STAGE = {
-    "zero1": 1, "distributed-optimizer": 1, "zero2": 2, "fsdp1-grad-op": 2, "fsdp2-no-reshard": 2,
-    "zero3": 3, "fsdp1": 3, "fsdp2": 3, "hsdp": 3, "megatron-fsdp": 3,
-}  # fmt: skip
+    "zero1": 1,
+    "distributed-optimizer": 1,
+    "zero2": 2,
+    "fsdp1-grad-op": 2,
+    "fsdp2-no-reshard": 2,
+    "zero3": 3,
+    "fsdp1": 3,
+    "fsdp2": 3,
+    "hsdp": 3,
+    "megatron-fsdp": 3,
+}
 """The ZeRO stage that a sharding amounts to."""
 
 FOUR_BITS = {"gptq", "awq"}
@@ -196,18 +204,36 @@ def _serving(serve: Serve, model: Outline) -> tuple[Entry, ...]:
     symbols = {"L": model.L, "k": model.k, "d": model.d, "s": s, "b": b} | ({"e": kv.block_bytes} if kv.block_elements == 1 else {})
     return (
         Entry(
-            id="weights", category="parameter", bytes=weights, phases=SERVE_PHASES, formula=f"{bits:g}/8·P", symbols={"P": model.P},
-            source=str(find_formula("weights").citation), basis="formula",
+            id="weights",
+            category="parameter",
+            bytes=weights,
+            phases=SERVE_PHASES,
+            formula=f"{bits:g}/8·P",
+            symbols={"P": model.P},
+            source=str(find_formula("weights").citation),
+            basis="formula",
         ),
         Entry(
-            id="overhead", category="unknown", bytes=rule.function(weights=weights) - weights, phases=SERVE_PHASES, formula="0.2·weights",
-            symbols={"weights": weights}, source=str(rule.citation), basis="assumed",
+            id="overhead",
+            category="unknown",
+            bytes=rule.function(weights=weights) - weights,
+            phases=SERVE_PHASES,
+            formula="0.2·weights",
+            symbols={"weights": weights},
+            source=str(rule.citation),
+            basis="assumed",
         ),
         Entry(
-            id="cache", category="kv_cache", bytes=cache, phases=_WITH_CACHE, formula=find_formula("kv-gqa").text, symbols=symbols,
-            source=str(find_formula("kv-gqa").citation), basis="formula",
+            id="cache",
+            category="kv_cache",
+            bytes=cache,
+            phases=_WITH_CACHE,
+            formula=find_formula("kv-gqa").text,
+            symbols=symbols,
+            source=str(find_formula("kv-gqa").citation),
+            basis="formula",
         ),
-    )  # fmt: skip
+    )
 
 
 def _cache_format(serve: Serve) -> DType:

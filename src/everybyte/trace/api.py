@@ -18,10 +18,18 @@ from everybyte.trace.run import Told, run_ranks
 
 
 def trace(
-    target: str | Job | dict[str, Any] | Callable[[], Any], *, gpu: str | None = None, steps: int = 2, inputs: Sequence[str] = (),
-    optimizer: str | None = None, world: int = 1, ranks: Sequence[int] = (0,), alloc_conf: str | None = None, timeout: float | None = None,
+    target: str | Job | dict[str, Any] | Callable[[], Any],
+    *,
+    gpu: str | None = None,
+    steps: int = 2,
+    inputs: Sequence[str] = (),
+    optimizer: str | None = None,
+    world: int = 1,
+    ranks: Sequence[int] = (0,),
+    alloc_conf: str | None = None,
+    timeout: float | None = None,
     told: Told | None = None,
-) -> Answer:  # fmt: skip
+) -> Answer:
     """What real PyTorch code would hold on a GPU. It runs on fake tensors in a process of its own; nothing is loaded, and no GPU is needed.
 
     `target` is what `everybyte trace` takes (`module:function`, `file.py:function`, a script, a job file), a job, or a function at the top level of a file

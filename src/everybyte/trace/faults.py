@@ -28,7 +28,8 @@ HELP = (
     ("DataDependentOutputException", "", *NO_VALUE),
     ("TypeError", "Unknown", *NO_VALUE),
     (
-        "DynamicOutputShapeException", "",
+        "DynamicOutputShapeException",
+        "",
         "the shape of a result depends on values (nonzero, masked_select, unique), which fake tensors do not have",
         "trace with a fixed shape there: a capacity, a top-k, or a mask that is multiplied",
     ),
@@ -43,7 +44,7 @@ HELP = (
     ("LocalEntryNotFoundError", "", *OFFLINE),
     ("RuntimeError", "active drivers", *NO_DRIVER),
     ("AssertionError", "libcuda.so", *NO_DRIVER),
-)  # fmt: skip
+)
 """(exception, words of its message, what it means, a way round)."""
 
 

@@ -81,10 +81,18 @@ def _run(asked: TraceRequest, run: Callable[[Clock], None], ear: BinaryIO | None
             groups = communicators()
     births = tuple(_row(birth) for birth in recorder.births)
     return Traced(
-        births=births, events=tuple(recorder.events), marks=clock.all_marks(), operations=recorder.operations, seconds=time.monotonic() - started,
-        stepping=tuple(recorder.stepping), late=recorder.behind.late(recorder.events), groups=groups, parameters=watch.parameters, trainable=watch.trainable,
+        births=births,
+        events=tuple(recorder.events),
+        marks=clock.all_marks(),
+        operations=recorder.operations,
+        seconds=time.monotonic() - started,
+        stepping=tuple(recorder.stepping),
+        late=recorder.behind.late(recorder.events),
+        groups=groups,
+        parameters=watch.parameters,
+        trainable=watch.trainable,
         notes=surroundings.notes(),
-    )  # fmt: skip
+    )
 
 
 @contextlib.contextmanager

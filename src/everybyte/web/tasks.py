@@ -145,9 +145,17 @@ def read_files(body: bytes) -> bytes:
 
 
 TASKS: dict[str, Callable[[bytes], bytes | Reply]] = {
-    "estimate": estimate, "explain": explain, "fit": fit, "compare": compare, "charts": charts, "report": report, "job": job_text, "truth": truth,
-    "measured": measured, "read": read_files,
-}  # fmt: skip
+    "estimate": estimate,
+    "explain": explain,
+    "fit": fit,
+    "compare": compare,
+    "charts": charts,
+    "report": report,
+    "job": job_text,
+    "truth": truth,
+    "measured": measured,
+    "read": read_files,
+}
 
 
 def _answer(job: Job, *, advise: bool = False) -> Answer:

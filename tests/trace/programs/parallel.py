@@ -164,9 +164,12 @@ WRAPPED: dict[str, Callable[[str], nn.Module]] = {
     "tp-fsdp2": lambda device: tensor_parallel(device, shards=True),
 }
 SCHEDULES = {
-    "gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": ScheduleInterleaved1F1B, "zero-bubble": ScheduleInterleavedZeroBubble,
+    "gpipe": ScheduleGPipe,
+    "1f1b": Schedule1F1B,
+    "interleaved": ScheduleInterleaved1F1B,
+    "zero-bubble": ScheduleInterleavedZeroBubble,
     "zbv": ScheduleZBVZeroBubble,
-}  # fmt: skip
+}
 ASKING = "-asking"
 """Ends the names of pipelines whose stages find out themselves which shapes they send."""
 

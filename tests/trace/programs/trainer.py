@@ -27,7 +27,13 @@ config = LlamaConfig(
     vocab_size=2048, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, use_cache=False
 )
 settings = TrainingArguments(
-    output_dir=folder, per_device_train_batch_size=2, gradient_accumulation_steps=2, max_steps=100, bf16=True, logging_steps=1, report_to=[],
+    output_dir=folder,
+    per_device_train_batch_size=2,
+    gradient_accumulation_steps=2,
+    max_steps=100,
+    bf16=True,
+    logging_steps=1,
+    report_to=[],
     **(SHARDED if kind == "fsdp2" else {}),
-)  # fmt: skip
+)
 Trainer(model=LlamaForCausalLM(config), args=settings, train_dataset=Words()).train()

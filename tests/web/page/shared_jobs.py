@@ -15,11 +15,17 @@ LORA: Job = {
     "model": "meta-llama/Meta-Llama-3.1-8B",
     "hardware": {"gpu": "rtx-4090", "gpus": 1},
     "train": {
-        "framework": "trl", "micro_batch": 1, "seq_len": 2048, "precision": "bf16-mixed", "dtypes": {"weights": "bf16"},
-        "optimizer": {"name": "adamw", "impl": "fused"}, "adapter": {"kind": "lora", "rank": 16, "targets": "all-linear"},
-        "recompute": {"policy": "full"}, "attention": "sdpa",
+        "framework": "trl",
+        "micro_batch": 1,
+        "seq_len": 2048,
+        "precision": "bf16-mixed",
+        "dtypes": {"weights": "bf16"},
+        "optimizer": {"name": "adamw", "impl": "fused"},
+        "adapter": {"kind": "lora", "rank": 16, "targets": "all-linear"},
+        "recompute": {"policy": "full"},
+        "attention": "sdpa",
     },
-}  # fmt: skip
+}
 """The first example of the page."""
 SMALL: Job = {
     "name": "small",

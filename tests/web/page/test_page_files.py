@@ -170,9 +170,10 @@ def test_the_page_lights_up_while_a_file_is_over_it(visitor: Visitor) -> None:
 def test_job_as_text(visitor: Visitor, kind: str) -> None:
     """The job is there as text; another one in YAML, JSON or TOML, put in its place, is taken over."""
     texts = {
-        "yaml": yaml.safe_dump(jobs.VLLM), "json": json.dumps(jobs.VLLM),
+        "yaml": yaml.safe_dump(jobs.VLLM),
+        "json": json.dumps(jobs.VLLM),
         "toml": 'model = "meta-llama/Meta-Llama-3.1-8B"\n[hardware]\ngpu = "l40s"\n[serve]\nengine = "vllm"\ncontext = 32768\n',
-    }  # fmt: skip
+    }
     visitor.open(jobs.SMALL)
     visitor.settle()
     visitor.paste(texts[kind])

@@ -20,10 +20,16 @@ TORCHTITAN = {
     "model": "meta-llama/Meta-Llama-3.1-70B",
     "hardware": {"gpu": "h100-80gb", "gpus": 64, "gpus_per_node": 8},
     "train": {
-        "framework": "torchtitan", "micro_batch": 1, "seq_len": 8192, "precision": "bf16-mixed", "mesh": {"tp": 8, "sp": True}, "sharding": "fsdp2",
-        "compile": True, "recompute": {"policy": "full"},
+        "framework": "torchtitan",
+        "micro_batch": 1,
+        "seq_len": 8192,
+        "precision": "bf16-mixed",
+        "mesh": {"tp": 8, "sp": True},
+        "sharding": "fsdp2",
+        "compile": True,
+        "recompute": {"policy": "full"},
     },
-}  # fmt: skip
+}
 NEEDLESS = re.compile(r'.*Dropping "fit-y"|Failed to load resource')
 """Vega-Lite says the first of every picture whose height is counted in rows, also where only the width was asked to fit; the second is a search for
 what fits that took too long on a machine that has other things to do."""

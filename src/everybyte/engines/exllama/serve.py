@@ -83,9 +83,14 @@ def account(job: Job, network: Network, device: Device) -> Account:
     always = (*weights, workspace_line(device.compute_capability, 1), cache)
     phases: Phases = (("load", weights), ("prefill", (*always, *_work(network, min(CHUNK, context)))), ("decode", always))
     figures: dict[str, Any] = {
-        "weights": known.get("weights", sum(line.bytes for line in weights)), "kv.bytes_per_token": token, "kv.pool": pool, "kv.bytes": tokens * token,
-        "kv.tokens": pool // token if token else 0, "kv.concurrency": pool / token / context if token else 0.0, "kv.block_size": PAGE,
-    }  # fmt: skip
+        "weights": known.get("weights", sum(line.bytes for line in weights)),
+        "kv.bytes_per_token": token,
+        "kv.pool": pool,
+        "kv.bytes": tokens * token,
+        "kv.tokens": pool // token if token else 0,
+        "kv.concurrency": pool / token / context if token else 0.0,
+        "kv.block_size": PAGE,
+    }
     choices.assume("the embedding stays in host memory; all other layers have the same bits per weight")
     return Account((Rank(ServerPhases(phases), host=host),), choices, figures=figures)
 

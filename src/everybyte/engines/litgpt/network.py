@@ -55,12 +55,19 @@ def rendition(network: Network, script: Script) -> Network:
     capped = bool(head and head.softcap) and (script.release.has("caps_chunks") or not script.chunk)
     table = Embedding(network.vocab, network.hidden, "transformer.wte", scaled=bool(getattr(network.stem, "scaled", False)))
     return Network(
-        network.name, "litgpt", network.hidden, network.vocab, tuple(_runs(layers, norm, script)),
+        network.name,
+        "litgpt",
+        network.hidden,
+        network.vocab,
+        tuple(_runs(layers, norm, script)),
         StableEmbedding(table) if script.stable_embedding else table,
         LitOutput(norm, network.vocab, bool(head and head.bias), capped, script.chunk),
         LitLoss(network.vocab, listed=bool(script.chunk), chunk=script.loss_chunk),
-        tail_label="output", dtype=network.dtype, max_positions=network.max_positions, head_dims=(TOKENS, Dim("V", network.vocab)),
-    )  # fmt: skip
+        tail_label="output",
+        dtype=network.dtype,
+        max_positions=network.max_positions,
+        head_dims=(TOKENS, Dim("V", network.vocab)),
+    )
 
 
 def _adjusted(sizes: Sizes, script: Script) -> Sizes:

@@ -56,23 +56,44 @@ def sizes_of(layer: Any) -> Sizes:
     parallel = isinstance(layer, ParallelBlock)
     post = isinstance(layer, Block) and any(layer.post)
     return Sizes(
-        **_attention(layer.mixer), ffn=mlp.ffn, activation=KERNELS.get(mlp.activation, mlp.activation), gated=isinstance(mlp, GatedMLP), mlp_bias=mlp.bias,
-        norm=layer.norm.kind, unit_offset=layer.norm.style == "gemma", parallel=parallel, shared_norm=parallel and len(layer.pre) == 1, post_norms=post,
-    )  # fmt: skip
+        **_attention(layer.mixer),
+        ffn=mlp.ffn,
+        activation=KERNELS.get(mlp.activation, mlp.activation),
+        gated=isinstance(mlp, GatedMLP),
+        mlp_bias=mlp.bias,
+        norm=layer.norm.kind,
+        unit_offset=layer.norm.style == "gemma",
+        parallel=parallel,
+        shared_norm=parallel and len(layer.pre) == 1,
+        post_norms=post,
+    )
 
 
 def _attention(mixer: Any) -> dict[str, Any]:
     if isinstance(mixer, FalconAttention) and not mixer.alibi:
         return {
-            "hidden": mixer.hidden, "heads": mixer.heads, "groups": mixer.kv_heads, "head_size": mixer.head_dim, "rotary": mixer.head_dim,
-            "qkv_bias": mixer.bias, "out_bias": mixer.bias, "softcap": False,
-        }  # fmt: skip
+            "hidden": mixer.hidden,
+            "heads": mixer.heads,
+            "groups": mixer.kv_heads,
+            "head_size": mixer.head_dim,
+            "rotary": mixer.head_dim,
+            "qkv_bias": mixer.bias,
+            "out_bias": mixer.bias,
+            "softcap": False,
+        }
     if not isinstance(mixer, Attention) or mixer.rotary is None:
         raise Unsupported(PATH, "LitGPT has rotary positions only: this model has none, learned ones or ALiBi in some layer")
     if mixer.scores.sinks or mixer.gate or mixer.v_dim not in (0, mixer.head_dim):
         raise Unsupported(PATH, "attention with sinks, gates or values of another width is not in LitGPT")
     return {
-        "hidden": mixer.hidden, "heads": mixer.heads, "groups": mixer.kv_heads, "head_size": mixer.head_dim, "rotary": mixer.rotary.dim or mixer.head_dim,
-        "qkv_bias": mixer.projections.qkv_bias, "out_bias": mixer.projections.out_bias, "softcap": mixer.scores.softcap,
-        "qk_norm": mixer.qk_norm.over, "window": mixer.window,
-    }  # fmt: skip
+        "hidden": mixer.hidden,
+        "heads": mixer.heads,
+        "groups": mixer.kv_heads,
+        "head_size": mixer.head_dim,
+        "rotary": mixer.rotary.dim or mixer.head_dim,
+        "qkv_bias": mixer.projections.qkv_bias,
+        "out_bias": mixer.projections.out_bias,
+        "softcap": mixer.scores.softcap,
+        "qk_norm": mixer.qk_norm.over,
+        "window": mixer.window,
+    }

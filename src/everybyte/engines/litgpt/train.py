@@ -27,10 +27,20 @@ from everybyte.rules.step.recipe import Recipe
 from everybyte.rules.step.training import training
 
 ROLES = {
-    "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "projection", "gate_proj": "mlp", "up_proj": "mlp", "down_proj": "mlp",
-    "fc_1": "mlp", "fc_2": "mlp", "fc": "mlp", "proj": "projection", "lm_head": "head",
+    "q_proj": "query",
+    "k_proj": "key",
+    "v_proj": "value",
+    "o_proj": "projection",
+    "gate_proj": "mlp",
+    "up_proj": "mlp",
+    "down_proj": "mlp",
+    "fc_1": "mlp",
+    "fc_2": "mlp",
+    "fc": "mlp",
+    "proj": "projection",
+    "lm_head": "head",
     **{role: role for role in ("query", "key", "value", "projection", "mlp", "head")},
-}  # fmt: skip
+}
 """Names of linear layers -> LitGPT's `lora_...` switches."""
 SCALED_NORMS = ("*norm_1*", "*norm_2*", "*ln_f*")
 """litgpt/adapter_v2.py adapter_filter: what is trained beside the adapters."""
@@ -74,10 +84,16 @@ def _recipe(train: Train, network: Network, release: Release, choices: ResolvedS
     choices.note("train.framework", "litgpt", "given")
     quantized = train.quantization is not None and train.quantization.format is not None
     defaults = Defaults(
-        release.title, seq_len=512, precision="bf16" if quantized else "bf16-mixed", optimizer="paged_adamw_32bit" if quantized else "adamw",
-        packed_skip=(), batch_bytes_per_token=16, loss=lambda train, choices: "litgpt",
-        impl="fused" if _pretrains(train) else "foreach", kernels=Kernels(holds_linear_inputs=quantized and release.has("holds_inputs")),
-    )  # fmt: skip
+        release.title,
+        seq_len=512,
+        precision="bf16" if quantized else "bf16-mixed",
+        optimizer="paged_adamw_32bit" if quantized else "adamw",
+        packed_skip=(),
+        batch_bytes_per_token=16,
+        loss=lambda train, choices: "litgpt",
+        impl="fused" if _pretrains(train) else "foreach",
+        kernels=Kernels(holds_linear_inputs=quantized and release.has("holds_inputs")),
+    )
     weights, compute, master, gradient, state = precision_of(train, defaults, choices)
     if master is not None:
         raise Unsupported("train.precision", "Fabric keeps no master copy of 16-bit weights: say bf16, bf16-mixed or fp32")
@@ -86,18 +102,30 @@ def _recipe(train: Train, network: Network, release: Release, choices: ResolvedS
     _check_packed(packed, adapter, mixed=compute is not None)
     batch = batch_of(train, network, defaults, choices)
     setup = Setup(
-        weights=weights, compute=compute, trainable=("*",) if adapter is None else (SCALED_NORMS if adapter.kind == SCALED else ()), adapter=adapter,
-        packed=packed, kernels=kernels_of(train, defaults, choices), single=batch.b == 1, dropout=train.dropout,
+        weights=weights,
+        compute=compute,
+        trainable=("*",) if adapter is None else (SCALED_NORMS if adapter.kind == SCALED else ()),
+        adapter=adapter,
+        packed=packed,
+        kernels=kernels_of(train, defaults, choices),
+        single=batch.b == 1,
+        dropout=train.dropout,
         input_grads=packed is not None and release.has("stable_embedding"),
-    )  # fmt: skip
+    )
     accumulation = choices.pick("train.grad_accum", train.grad_accum, max(16 // batch.b, 1), default_of(release.title))
     if release.has("longest_first"):
         choices.assume("seq_len is that of the longest sample, which the script puts into its first micro-batch; later ones are shorter")
     return Recipe(
-        setup=setup, batch=batch, optimizer=optimizer_of(train, defaults, choices, master, state), recompute=recompute_of(train, defaults.recomputing, choices),
-        gradient=gradient, stream=weights, gradients_live="always" if accumulation > 1 else "backward", batch_bytes_per_token=16,
+        setup=setup,
+        batch=batch,
+        optimizer=optimizer_of(train, defaults, choices, master, state),
+        recompute=recompute_of(train, defaults.recomputing, choices),
+        gradient=gradient,
+        stream=weights,
+        gradients_live="always" if accumulation > 1 else "backward",
+        batch_bytes_per_token=16,
         graph_outlives=not release.has("longest_first"),
-    )  # fmt: skip
+    )
 
 
 def _check_packed(packed: Packed | None, adapter: Adapter | None, *, mixed: bool) -> None:
@@ -158,10 +186,14 @@ def _script(job: Job, recipe: Recipe, release: Release, choices: ResolvedSetting
     if assumed:
         choices.assume("a shape does not say how the branches of a block are joined: side by side, with a norm each, as in LitGPT's default Config")
     return Script(
-        release, chunk, 0 if _pretrains(train) else (chunk or keys.chunk_size),
-        keys.adapter_prompt_length if prompted else 0, keys.adapter_start_layer if prompted else 0,
-        recipe.setup.input_grads, assumed,
-    )  # fmt: skip
+        release,
+        chunk,
+        0 if _pretrains(train) else (chunk or keys.chunk_size),
+        keys.adapter_prompt_length if prompted else 0,
+        keys.adapter_start_layer if prompted else 0,
+        recipe.setup.input_grads,
+        assumed,
+    )
 
 
 def _rope_line(form: Network, recipe: Recipe) -> Line:

@@ -33,8 +33,15 @@ def draft_of(job: Job, network: Network, settings: Settings, choices: ResolvedSe
         return ()
     small = network_of(draft.model, "serve.draft.model")
     found = gguf_weights(serve, small, choices)
-    cells = cells_of(small, settings.release, context=settings.context, ubatch=settings.ubatch, slots=settings.slots, unified=settings.unified,
-                     whole_windows=settings.whole_windows)  # fmt: skip
+    cells = cells_of(
+        small,
+        settings.release,
+        context=settings.context,
+        ubatch=settings.ubatch,
+        slots=settings.slots,
+        unified=settings.unified,
+        whole_windows=settings.whole_windows,
+    )
     forms = Formats(settings.key, settings.value, settings.latent, settings.flash)
     count = len(blocks_of(small))
     caches = [stored(small, index, cells, forms, settings.release) for index in range(count)]

@@ -25,9 +25,7 @@ def rules_of(release: Release) -> Rules:
     """The scheduler and allocator of a build."""
     if is_fork(release):
         weighs = release.has("weighs_experts")
-        return Rules(
-            skips_small=False, most_inputs=MOST_SOURCES, more_inplace=False, rows_everywhere=False, weighs_experts=weighs, unused_inputs=False
-        )  # fmt: skip
+        return Rules(skips_small=False, most_inputs=MOST_SOURCES, more_inplace=False, rows_everywhere=False, weighs_experts=weighs, unused_inputs=False)
     if not release.has("takes_embeddings"):
         return Rules(most_inputs=MOST_SOURCES, more_inplace=False, unused_inputs=False)
     return Rules()
@@ -39,10 +37,22 @@ def prompt_of(network: Network, settings: Settings, cells: Cells) -> Prompt:
     sequences = settings.slots if release.has("has_streams") and (release.has("takes_embeddings") or not settings.unified) else 1
     tokens = -(-settings.ubatch // sequences) * sequences
     return Prompt(
-        release, tokens, sequences, min(tokens, settings.outputs) if settings.outputs else tokens, cells.context, cells.window, cells.streams,
-        settings.slots, settings.flash, settings.key, settings.value, settings.latent, settings.most_scores,
-        widest_values(network), settings.joins_experts,
-    )  # fmt: skip
+        release,
+        tokens,
+        sequences,
+        min(tokens, settings.outputs) if settings.outputs else tokens,
+        cells.context,
+        cells.window,
+        cells.streams,
+        settings.slots,
+        settings.flash,
+        settings.key,
+        settings.value,
+        settings.latent,
+        settings.most_scores,
+        widest_values(network),
+        settings.joins_experts,
+    )
 
 
 @lru_cache(maxsize=64)

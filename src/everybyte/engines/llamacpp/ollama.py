@@ -30,6 +30,13 @@ def as_llamacpp(job: Job, network: Network, device: Device, choices: ResolvedSet
     slots = choices.pick("serve.parallel_slots", serve.parallel_slots or serve.sequences, 1, "default of ollama (OLLAMA_NUM_PARALLEL)")
     batch = choices.pick("serve.batched_tokens", serve.batched_tokens or serve.ubatch, BATCH, "default of ollama (num_batch)")
     return replace(
-        job, serve=replace(serve, context=context, parallel_slots=slots, batched_tokens=batch, ubatch=serve.ubatch or batch,
-                           unified_kv=serve.unified_kv if serve.unified_kv is not None else False),
-    )  # fmt: skip
+        job,
+        serve=replace(
+            serve,
+            context=context,
+            parallel_slots=slots,
+            batched_tokens=batch,
+            ubatch=serve.ubatch or batch,
+            unified_kv=serve.unified_kv if serve.unified_kv is not None else False,
+        ),
+    )

@@ -74,9 +74,14 @@ def _parts(job: Job, network: Network, settings: Settings, split: Split, choices
     assert serve is not None
     weights = held_weights(serve, network, split, choices, job.given or {}, own_file(job))
     cells = cells_of(
-        network, release, context=settings.context, ubatch=settings.ubatch, slots=settings.slots, unified=settings.unified,
+        network,
+        release,
+        context=settings.context,
+        ubatch=settings.ubatch,
+        slots=settings.slots,
+        unified=settings.unified,
         whole_windows=settings.whole_windows,
-    )  # fmt: skip
+    )
     forms = Formats(settings.key, settings.value, settings.latent, settings.flash)
     caches = tuple(stored(network, index, cells, forms, release) for index in range(split.layers))
     compute = buffers(network, settings, cells, split, _pipelined(section(serve.extra, Keys, "serve.extra"), split, weights, choices))
@@ -100,9 +105,11 @@ def _figures(parts: Parts) -> dict[str, int]:
     windowed = sum(cache.kv for cache in parts.caches if cache.windowed)
     states = parts.settings.slots * sum(cache.state for cache in parts.caches)
     figures = {
-        "weights": _busiest(parts.weights.devices), "file_bytes": parts.weights.file_bytes, "kv.bytes": sum(cache.kv for cache in parts.caches),
+        "weights": _busiest(parts.weights.devices),
+        "file_bytes": parts.weights.file_bytes,
+        "kv.bytes": sum(cache.kv for cache in parts.caches),
         "kv.bytes_per_token": sum(cache.key + cache.value for cache in parts.caches if not cache.windowed),
-    }  # fmt: skip
+    }
     if windowed:
         figures["kv.swa_bytes"] = windowed
     if states:

@@ -58,9 +58,20 @@ def settings_of(job: Job, network: Network, release: Release, keys: Keys, choice
     flash = flash_of(serve, release, choices)
     key, value = cache_kinds(serve, flash, choices)
     return Settings(
-        release, context, min(ubatch, batch, total), slots, unified, flash, key, value, bool(serve.swa_full), _outputs(serve, slots, release, keys, choices),
-        keys.mla if is_fork(release) else 0, keys.amb, keys.fmoe,
-    )  # fmt: skip
+        release,
+        context,
+        min(ubatch, batch, total),
+        slots,
+        unified,
+        flash,
+        key,
+        value,
+        bool(serve.swa_full),
+        _outputs(serve, slots, release, keys, choices),
+        keys.mla if is_fork(release) else 0,
+        keys.amb,
+        keys.fmoe,
+    )
 
 
 def _slots(serve: Serve, network: Network, release: Release, choices: ResolvedSettings) -> int:

@@ -83,9 +83,20 @@ def account(job: Job, network: Network, device: Device) -> Account:
         choices.assume("TurboMind's buffers come out of what cache_max_entry_count leaves; they are not in the rows")
     kind = Format(setup.weights if setup.weights.bits <= 16 else BF16)
     server = Server(
-        NAME, setup, Cut(tp, tp, 1, tp, tp, tp), 1, kind, context, running, page, fraction, SOURCE, work, of_total=release.has("share_of_total"),
+        NAME,
+        setup,
+        Cut(tp, tp, 1, tp, tp, tp),
+        1,
+        kind,
+        context,
+        running,
+        page,
+        fraction,
+        SOURCE,
+        work,
+        of_total=release.has("share_of_total"),
         priced=Scaled(BITS[word], _head_width(network)),
-    )  # fmt: skip
+    )
     return account_of(job, network, device, server, choices)
 
 

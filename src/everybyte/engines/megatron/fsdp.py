@@ -33,8 +33,11 @@ Strategy = Literal["no_shard", "optim", "optim_grads", "optim_grads_params"]
 Kind = Literal["weight", "main", "gradient"]
 
 STRATEGIES: dict[Strategy, tuple[Kind, ...]] = {
-    "no_shard": (), "optim": ("main",), "optim_grads": ("main", "gradient"), "optim_grads_params": ("main", "gradient", "weight"),
-}  # fmt: skip
+    "no_shard": (),
+    "optim": ("main",),
+    "optim_grads": ("main", "gradient"),
+    "optim_grads_params": ("main", "gradient", "weight"),
+}
 """data_parallel_sharding_strategy -> what is divided; states are where main weights are."""
 FOLDER = "Megatron-LM core/distributed/fsdp/src/megatron_fsdp"
 BUFFERS = f"{FOLDER}/param_and_grad_buffer.py _init_each_parameter_group_buffers"
@@ -176,9 +179,7 @@ def _units(layout: FsdpLayout, network: Network, setup: Setup) -> dict[str, tupl
 @lru_cache(maxsize=1024)
 def _ends(layout: FsdpLayout, network: Network, setup: Setup) -> int:
     """Bytes of the whole main gradients of what belongs to no layer."""
-    return sum(
-        group.copies * p.numel * layout.gradient_of(p).block_bytes for group in groups(network, setup, layout) if is_end(group) for p in group.trained
-    )  # fmt: skip
+    return sum(group.copies * p.numel * layout.gradient_of(p).block_bytes for group in groups(network, setup, layout) if is_end(group) for p in group.trained)
 
 
 # -- lines -------------------------------------------------------------------------------------------------------------------

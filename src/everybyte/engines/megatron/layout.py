@@ -23,7 +23,7 @@ from everybyte.engines.megatron.portions import (
     is_expert,
     is_matrix,
     portions,
-)  # fmt: skip
+)
 from everybyte.layers.network import Network
 from everybyte.layers.recording.setup import Setup
 from everybyte.layers.recording.size import elements
@@ -243,10 +243,13 @@ def _bytes(layout: MegatronLayout, network: Network, setup: Setup, kinds: tuple[
     """The sum of `_lines`."""
     single, pieces = once(network)
     copies = {piece.other: piece.copies for piece in pieces}
-    return sum([
-        layout.size(portion, copies[portion.group.part], is_shared=kind.is_shared)
-        for kind in kinds for portion in portions(single, setup, kind.widths, experts_apart=kind.is_shared)
-    ])  # fmt: skip
+    return sum(
+        [
+            layout.size(portion, copies[portion.group.part], is_shared=kind.is_shared)
+            for kind in kinds
+            for portion in portions(single, setup, kind.widths, experts_apart=kind.is_shared)
+        ]
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -267,9 +270,7 @@ def _lines(layout: MegatronLayout, network: Network, setup: Setup, kinds: tuple[
 # -- buffers -----------------------------------------------------------------------------------------------------------------
 def padding_of(layout: MegatronLayout, network: Network, setup: Setup) -> int:
     """Elements of the buffers that belong to no parameter."""
-    return sum(
-        gaps(network, setup, experts, lcm(over, 128), layout.bucket) for experts, over in ((False, layout.shards), (True, layout.expert_shards))
-    )  # fmt: skip
+    return sum(gaps(network, setup, experts, lcm(over, 128), layout.bucket) for experts, over in ((False, layout.shards), (True, layout.expert_shards)))
 
 
 def _dealt(layout: MegatronLayout, network: Network, setup: Setup) -> tuple[Line, ...]:
@@ -278,10 +279,9 @@ def _dealt(layout: MegatronLayout, network: Network, setup: Setup) -> tuple[Line
     for experts, over in ((False, layout.shards), (True, layout.expert_shards)):
         turns = [*range(over), *range(over)[::-1]]
         ordered = sorted((p for p in tensors(network, setup) if is_expert(p) == experts), key=lambda p: elements(p.dims)[0])
-        total[experts] = sum(
-            layout.states_kept.width(p) * elements(p.dims)[0] for place, p in enumerate(ordered) if turns[place % len(turns)] == over - 1
-        )  # fmt: skip
+        total[experts] = sum(layout.states_kept.width(p) * elements(p.dims)[0] for place, p in enumerate(ordered) if turns[place % len(turns)] == over - 1)
     return tuple(
         Line(f"optimizer/{name}", "optimizer_state", size, plain("states", states=size), "Megatron-LM core/optimizer/layer_wise_optimizer.py")
-        for name, size in (("dense", total[False]), ("experts", total[True])) if size
-    )  # fmt: skip
+        for name, size in (("dense", total[False]), ("experts", total[True]))
+        if size
+    )

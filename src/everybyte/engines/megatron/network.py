@@ -47,9 +47,22 @@ def stage_plan(network: Network, stage: Stage, split: Split, style: Style, vocab
         stem = entry(network.hidden, vocab, learned_positions(network), split, style)
     head = loss(vocab, inside, style, tied=network.tied and both, reads_kept=bool(stage.mtp)) if last else None
     local = Network(
-        network.name, "megatron", network.hidden, vocab, tuple(run for chunk in order for run in by_chunk[chunk]), stem, None, head, tied=network.tied and both,
-        head_dims=dims, dtype=network.dtype, max_positions=network.max_positions, experts=network.experts, top_k=network.top_k, mtp=min(stage.mtp, 1),
-    )  # fmt: skip
+        network.name,
+        "megatron",
+        network.hidden,
+        vocab,
+        tuple(run for chunk in order for run in by_chunk[chunk]),
+        stem,
+        None,
+        head,
+        tied=network.tied and both,
+        head_dims=dims,
+        dtype=network.dtype,
+        max_positions=network.max_positions,
+        experts=network.experts,
+        top_k=network.top_k,
+        mtp=min(stage.mtp, 1),
+    )
     ends = [("embed",) if chunk == stage.embedding else () for chunk in range(len(by_chunk))]
     tails = [("head",) if chunk == stage.head else () for chunk in range(len(by_chunk))]
     labels = tuple((*end, *(run.label for run in runs), *tail) for end, runs, tail in zip(ends, by_chunk, tails, strict=True))

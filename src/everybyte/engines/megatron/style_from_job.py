@@ -39,20 +39,32 @@ def style_of(train: Train, keys: Keys, capability: str, found: Versions, choices
     fused, graphs = keys.cross_entropy_loss_fusion, graphs_of(keys)
     dispatcher = _word(keys.moe_token_dispatcher_type, "moe-token-dispatcher-type", DISPATCHERS, "alltoall" if nemo or swift else "allgather")
     return Style(
-        te=te, attention=attention_kernel(train, keys, capability, te=te, drops=rate > 0), dropout=rate > 0,
+        te=te,
+        attention=attention_kernel(train, keys, capability, te=te, drops=rate > 0),
+        dropout=rate > 0,
         rope_fused=te and (not keys.no_rope_fusion and not swift if keys.apply_rope_fusion is None else keys.apply_rope_fusion),
-        rotary=_share(keys), qk_norm=keys.qk_layernorm,
-        glu_fused=not keys.no_bias_swiglu_fusion, relu_fused=keys.use_fused_weighted_squared_relu,
-        wgrad_fused=not keys.no_gradient_accumulation_fusion, deterministic=keys.deterministic_mode and found.core.has("adds_by_index"),
+        rotary=_share(keys),
+        qk_norm=keys.qk_layernorm,
+        glu_fused=not keys.no_bias_swiglu_fusion,
+        relu_fused=keys.use_fused_weighted_squared_relu,
+        wgrad_fused=not keys.no_gradient_accumulation_fusion,
+        deterministic=keys.deterministic_mode and found.core.has("adds_by_index"),
         permute_fused=keys.moe_permute_fusion,
         dispatcher=cast("Dispatcher", dispatcher),
-        offloaded=offloaded_of(train, keys), capacity=_capacity(keys),
-        pads_experts=keys.moe_pad_expert_input_to_capacity, forces_balance=keys.moe_router_force_load_balancing,
-        late_weights=not found.core.has("weighs_early"), fp8=train.precision == "fp8", recompute=modules_of(train, choices),
+        offloaded=offloaded_of(train, keys),
+        capacity=_capacity(keys),
+        pads_experts=keys.moe_pad_expert_input_to_capacity,
+        forces_balance=keys.moe_router_force_load_balancing,
+        late_weights=not found.core.has("weighs_early"),
+        fp8=train.precision == "fp8",
+        recompute=modules_of(train, choices),
         cross_entropy=cast("CrossEntropy", _word(keys.cross_entropy_fusion_impl, "cross-entropy-fusion-impl", FUSIONS, "native")) if fused else "eager",
-        loads_mask=not keys.no_create_attention_mask_in_dataloader and not (nemo or swift), binary_head=not keys.bert_no_binary_head,
-        mtp_repeated=keys.mtp_use_repeated_layer, captured=graphs.attention, replayed=graphs.at_start,
-    )  # fmt: skip
+        loads_mask=not keys.no_create_attention_mask_in_dataloader and not (nemo or swift),
+        binary_head=not keys.bert_no_binary_head,
+        mtp_repeated=keys.mtp_use_repeated_layer,
+        captured=graphs.attention,
+        replayed=graphs.at_start,
+    )
 
 
 def _word(value: str | None, key: str, allowed: tuple[str, ...], usual: str) -> str:

@@ -65,9 +65,20 @@ def account(job: Job, network: Network, device: Device) -> Account:
     recipe = _recipe(train, network, mesh, choices)
     site = _site(keys, style, network, device, found)
     run = Run(
-        network, vocab, split, style, recipe, _layout(train, keys, network, mesh, recipe, distributed=distributed), full_of(train, choices),
-        device.compute_capability, plan, found, workspace_lines(site), graph_workspaces(site), _deferred(keys, plan),
-    )  # fmt: skip
+        network,
+        vocab,
+        split,
+        style,
+        recipe,
+        _layout(train, keys, network, mesh, recipe, distributed=distributed),
+        full_of(train, choices),
+        device.compute_capability,
+        plan,
+        found,
+        workspace_lines(site),
+        graph_workspaces(site),
+        _deferred(keys, plan),
+    )
     stages = (_only(network),) if plan is None else stages_of(train, network, plan)
     outside = beside_allocator(job, mesh, "core", device, experts=bool(network.experts), tied=network.tied)
     uneven = _unevenly_routed(run)
@@ -168,9 +179,16 @@ def _recipe(train: Train, network: Network, mesh: Mesh, choices: ResolvedSetting
     local = length // mesh.sequence_parallel
     master = None if half == FP32 else FP32
     return Recipe(
-        setup=Setup(weights=half, dropout=train.dropout), batch=Batch(micro_batch, local, local), optimizer=OptimizerPlan("adamw", "fused", None, master),
-        gradient=_gradient(train, half), stream=half, gradients_live="always", gradients_between=True, batch_bytes_per_token=0, handles=0,
-    )  # fmt: skip
+        setup=Setup(weights=half, dropout=train.dropout),
+        batch=Batch(micro_batch, local, local),
+        optimizer=OptimizerPlan("adamw", "fused", None, master),
+        gradient=_gradient(train, half),
+        stream=half,
+        gradients_live="always",
+        gradients_between=True,
+        batch_bytes_per_token=0,
+        handles=0,
+    )
 
 
 def _unquantized(train: Train, word: str, choices: ResolvedSettings) -> DType:
@@ -209,19 +227,32 @@ def _layout(train: Train, keys: Keys, network: Network, mesh: Mesh, recipe: Reci
     if is_fsdp:
         given = train.dtypes.grads if train.dtypes is not None else None
         return FsdpLayout(
-            distributed=True, shards=mesh.shards, expert_shards=mesh.expert_shards, states_kept=States(main_bytes(keys), moment), gradient=gradient,
-            widens=not keys.use_precision_aware_optimizer, hidden=recipe.stream.nbytes(n * network.hidden), strategy=strategy_of(keys),
+            distributed=True,
+            shards=mesh.shards,
+            expert_shards=mesh.expert_shards,
+            states_kept=States(main_bytes(keys), moment),
+            gradient=gradient,
+            widens=not keys.use_precision_aware_optimizer,
+            hidden=recipe.stream.nbytes(n * network.hidden),
+            strategy=strategy_of(keys),
             fp8_weights=train.precision == "fp8" and keys.fp8_param_gather,
-            stated=gradient_type(keys, None if given in (None, "none") else gradient), keeps_ends=versions_of(train).core.has("keeps_ends"),
-        )  # fmt: skip
+            stated=gradient_type(keys, None if given in (None, "none") else gradient),
+            keeps_ends=versions_of(train).core.has("keeps_ends"),
+        )
     return MegatronLayout(
-        distributed=distributed, shards=mesh.shards, expert_shards=mesh.expert_shards, states_kept=States(master, moment, muon), gradient=gradient,
-        on_host=on_host, widens=gradient.bits < 32 and not _reads_gradients(train, keys, on_host=on_host),
+        distributed=distributed,
+        shards=mesh.shards,
+        expert_shards=mesh.expert_shards,
+        states_kept=States(master, moment, muon),
+        gradient=gradient,
+        on_host=on_host,
+        widens=gradient.bits < 32 and not _reads_gradients(train, keys, on_host=on_host),
         bucket=max(40_000_000, 1_000_000 * mesh.shards) if keys.overlap_grad_reduce else 0,
         fp8_copies=train.precision == "fp8" and not keys.fp8_param_gather,
         fp8_alone=train.precision == "fp8" and distributed and bool(keys.fp8_param_gather and keys.disable_parameter_transpose_cache),
-        whole_tensors=muon and distributed and keys.no_use_layer_wise_param_layout, hidden=recipe.stream.nbytes(n * network.hidden),
-    )  # fmt: skip
+        whole_tensors=muon and distributed and keys.no_use_layer_wise_param_layout,
+        hidden=recipe.stream.nbytes(n * network.hidden),
+    )
 
 
 def _reads_gradients(train: Train, keys: Keys, *, on_host: bool) -> bool:
@@ -239,7 +270,12 @@ def _reads_gradients(train: Train, keys: Keys, *, on_host: bool) -> bool:
 def _site(keys: Keys, style: Style, network: Network, device: Device, found: Versions) -> Site:
     """What decides the workspaces. The router of a mixture runs in Transformer Engine whatever runs the layers (moe/moe_utils.py router_gating_linear)."""
     return Site(
-        device.compute_capability, found, workspace_config(keys), style.te or bool(network.experts),
-        grouped=style.te and bool(network.experts) and keys.moe_grouped_gemm, overlapped=style.te and keys.tp_comm_overlap,
-        graphs=style.captured and style.attention == "unfused", streams=keys.overlap_moe_expert_parallel_comm,
-    )  # fmt: skip
+        device.compute_capability,
+        found,
+        workspace_config(keys),
+        style.te or bool(network.experts),
+        grouped=style.te and bool(network.experts) and keys.moe_grouped_gemm,
+        overlapped=style.te and keys.tp_comm_overlap,
+        graphs=style.captured and style.attention == "unfused",
+        streams=keys.overlap_moe_expert_parallel_comm,
+    )

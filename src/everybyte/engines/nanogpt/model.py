@@ -48,13 +48,27 @@ def rendition(network: Network) -> Network:
     norm = Norm("layer", bias=bias)
     runs = tuple(Run("transformer.h", run.first, run.count, _block(run.layer, norm, bias=bias)) for run in network.runs)
     table = Embedding(
-        network.vocab, network.hidden, "transformer.wte", positions=stem.positions, position_leaf="transformer.wpe", dropout=RATE,
-    )  # fmt: skip
+        network.vocab,
+        network.hidden,
+        "transformer.wte",
+        positions=stem.positions,
+        position_leaf="transformer.wpe",
+        dropout=RATE,
+    )
     head = Head(network.hidden, network.vocab, tied=True, upcast=False)
     return Network(
-        network.name, "nanogpt", network.hidden, network.vocab, runs, table, FinalNorm(norm, "transformer.ln_f"), Output(head), tied=True,
-        dtype=network.dtype, max_positions=network.max_positions,
-    )  # fmt: skip
+        network.name,
+        "nanogpt",
+        network.hidden,
+        network.vocab,
+        runs,
+        table,
+        FinalNorm(norm, "transformer.ln_f"),
+        Output(head),
+        tied=True,
+        dtype=network.dtype,
+        max_positions=network.max_positions,
+    )
 
 
 def _bias(layer: object) -> bool:

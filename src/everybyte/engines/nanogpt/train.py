@@ -15,9 +15,15 @@ from everybyte.rules.from_job.recipe import Defaults, recipe_of, refuse_distribu
 from everybyte.rules.step.training import training
 
 DEFAULTS = Defaults(
-    "nanoGPT", micro_batch=12, seq_len=1024, grad_accum=40, precision="bf16-mixed", impl="fused", loss=lambda train, choices: "nanogpt",
+    "nanoGPT",
+    micro_batch=12,
+    seq_len=1024,
+    grad_accum=40,
+    precision="bf16-mixed",
+    impl="fused",
+    loss=lambda train, choices: "nanogpt",
     batch_bytes_per_token=32,
-)  # fmt: skip
+)
 """Defaults of train.py. The next batch is fetched before backward: ids and targets of two batches, int64."""
 
 

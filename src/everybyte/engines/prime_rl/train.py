@@ -44,15 +44,26 @@ def account(job: Job, network: Network, device: Device) -> Account:
     train, choices = job.train, ResolvedSettings()
     mesh = mesh_of(train, job.hardware, network, choices, sharding="fsdp2")
     defaults = Defaults(
-        NAME, precision="bf16-mixed", attention="flash2", loss=loss, compiles=True, adapter=replace(LORA, kind="lora"), kernels=Kernels(),
-        batch_bytes_per_token=48, recompute="none",
-    )  # fmt: skip
+        NAME,
+        precision="bf16-mixed",
+        attention="flash2",
+        loss=loss,
+        compiles=True,
+        adapter=replace(LORA, kind="lora"),
+        kernels=Kernels(),
+        batch_bytes_per_token=48,
+        recompute="none",
+    )
     recipe = _recipe(recipe_of(train, network, defaults, choices), train, choices)
     own = rendition(network)
     layout = Fsdp2(
-        degree=mesh.shards, stored=FP32, stored_frozen=FP32, reduce=FP32, units=Units(() if network.tied else ("embed", "head")),
+        degree=mesh.shards,
+        stored=FP32,
+        stored_frozen=FP32,
+        reduce=FP32,
+        units=Units(() if network.tied else ("embed", "head")),
         kept_units=() if network.tied else ("head",),
-    )  # fmt: skip
+    )
     bill = training(own, recipe, device.compute_capability, layout=layout)
     rank = rank_of(bill, ParallelPlan(recipe, layout, mesh.gpus, mesh), job, device, network.experts)
     return Account((rank,), choices, bill.trained_params, expandable=True)
@@ -85,7 +96,13 @@ def _block(layer: object) -> object:
         return layer
     router, experts = layer.mlp.router, layer.mlp.experts
     mlp = TokenChoice(
-        layer.mlp.hidden, experts.ffn, experts.count, experts.top_k, score="sigmoid" if router.score == "sigmoid" else "softmax",
-        normalize=bool(router.normalize), shared=layer.mlp.shared, shared_name="shared_expert",
-    )  # fmt: skip
+        layer.mlp.hidden,
+        experts.ffn,
+        experts.count,
+        experts.top_k,
+        score="sigmoid" if router.score == "sigmoid" else "softmax",
+        normalize=bool(router.normalize),
+        shared=layer.mlp.shared,
+        shared_name="shared_expert",
+    )
     return replace(layer, mlp=mlp)

@@ -42,5 +42,6 @@ def rotary_lines(network: Network) -> tuple[Line, ...]:
     positions = network.max_positions
     return tuple(
         Line(f"weights/rotary/{width}", "parameter", 4 * positions * width, plain("4·p·d", p=positions, d=width), ROTARY, "formula")
-        for width in widths if positions
-    )  # fmt: skip
+        for width in widths
+        if positions
+    )

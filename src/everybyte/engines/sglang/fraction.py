@@ -125,9 +125,12 @@ def _tiers(release: Release) -> tuple[_Tier, ...]:
     if release.has("larger_small_tier"):
         small = _Tier(35 * GiB_IN_MiB, 4096, 48, 160)
     return (
-        _Tier(20 * GiB_IN_MiB, 2048, 8, 8), small, _Tier(60 * GiB_IN_MiB, 4096, 32, 160), _Tier(160 * GiB_IN_MiB, 8192, 256, 512),
+        _Tier(20 * GiB_IN_MiB, 2048, 8, 8),
+        small,
+        _Tier(60 * GiB_IN_MiB, 4096, 32, 160),
+        _Tier(160 * GiB_IN_MiB, 8192, 256, 512),
         _Tier(float("inf"), 16384, 512, 512),
-    )  # fmt: skip
+    )
 
 
 def _by_work(asked: TraceRequest, release: Release) -> Reserve:

@@ -19,8 +19,15 @@ SOURCE = "sglang pool_configurator.py, model_runner_kv_cache_mixin.py (0.5.13): 
 TABLE = "sglang memory_pool.py ReqToTokenPool: a row of int32 for each request, as long as the context"
 STATES = "sglang memory_pool.py MambaPool: (slots + 1) states of every layer"
 PAGES = {
-    "flashmla": 64, "cutlass_mla": 128, "trtllm_mla": 64, "trtllm_mha": 64, "fa4": 128, "nsa": 64, "dsa": 64, "ascend": 128,
-}  # fmt: skip
+    "flashmla": 64,
+    "cutlass_mla": 128,
+    "trtllm_mla": 64,
+    "trtllm_mha": 64,
+    "fa4": 128,
+    "nsa": 64,
+    "dsa": 64,
+    "ascend": 128,
+}
 """Attention backends that dictate a page; the others take one token (server_args.py)."""
 
 

@@ -94,10 +94,24 @@ def settings_of(job: Job, network: Network, device: Device, keys: Keys, choices:
     if slots.asked and groups > 1:
         slots = Slots(slots.asked // groups, slots.running, slots.ratio, slots.drafts)
     return Settings(
-        release, tp, pp, ep, groups, context, page, running, keys.max_total_tokens, slots, Fraction(str(share)) if share else Fraction(4, 5),
-        SPECULATIVE.get(method, method), serve.batched_tokens, cut, 0 if method in ("", "ngram") else keys.draft_layers or 1,
-        _lora(serve, keys), 2 if keys.mamba_ssm_dtype == "bfloat16" else 0,
-    )  # fmt: skip
+        release,
+        tp,
+        pp,
+        ep,
+        groups,
+        context,
+        page,
+        running,
+        keys.max_total_tokens,
+        slots,
+        Fraction(str(share)) if share else Fraction(4, 5),
+        SPECULATIVE.get(method, method),
+        serve.batched_tokens,
+        cut,
+        0 if method in ("", "ngram") else keys.draft_layers or 1,
+        _lora(serve, keys),
+        2 if keys.mamba_ssm_dtype == "bfloat16" else 0,
+    )
 
 
 def _lora(serve: Serve, keys: Keys) -> Adapters | None:
@@ -117,9 +131,18 @@ def reserve_of(serve: Serve, s: Settings, network: Network, device: Device, know
     towers = [tower for tower in network.towers if tower.name != "encoder"]
     vision = (sum(run.count for run in towers[0].runs), towers[0].hidden) if towers and serve.multimodal is not False else (0, 0)
     asked = TraceRequest(
-        total, s.tp * s.pp, s.tp, s.groups, s.chunk, None if sizes is None else max(sizes, default=0), s.running, s.speculative,
-        is_mla=is_latent(network), deepep=keys.moe_a2a_backend == "deepep", vision=vision,
-    )  # fmt: skip
+        total,
+        s.tp * s.pp,
+        s.tp,
+        s.groups,
+        s.chunk,
+        None if sizes is None else max(sizes, default=0),
+        s.running,
+        s.speculative,
+        is_mla=is_latent(network),
+        deepep=keys.moe_a2a_backend == "deepep",
+        vision=vision,
+    )
     rule = resolve(asked, s.release)
     choices.pick("serve.batched_tokens", serve.batched_tokens, rule.chunk, default_of("SGLang"))
     fraction = choices.pick("serve.memory_fraction", serve.memory_fraction, round(rule.fraction, 6), inferred(f"{rule.formula} [{SOURCE}]"))

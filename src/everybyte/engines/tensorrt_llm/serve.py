@@ -55,7 +55,17 @@ def account(job: Job, network: Network, device: Device) -> Account:
     else:
         work = fused_lines(network, cut, tokens, running, TORCH)
     server = Server(
-        NAME, setup, cut, pp, kv_format(serve, setup.weights if setup.weights.bits <= 16 else BF16, CACHES, NAME, choices), context, running, page, fraction,
-        SOURCE, work, most=keys.max_tokens,
-    )  # fmt: skip
+        NAME,
+        setup,
+        cut,
+        pp,
+        kv_format(serve, setup.weights if setup.weights.bits <= 16 else BF16, CACHES, NAME, choices),
+        context,
+        running,
+        page,
+        fraction,
+        SOURCE,
+        work,
+        most=keys.max_tokens,
+    )
     return account_of(job, network, device, server, choices)

@@ -61,9 +61,16 @@ def outline(network: Network, trainable: int) -> Outline:
         raise Unsupported("train.framework", f"the textbook has equations for Transformers, and {network.name or 'this model'} has no attention they know")
     heads: Any = mixer.heads
     return Outline(
-        P=parameter_count(network), trainable=trainable, L=network.layers, h=network.hidden, a=heads, k=getattr(mixer, "kv_heads", heads),
-        d=getattr(mixer, "head_dim", network.hidden // heads), V=network.vocab, context=network.max_positions or DEFAULTS.seq_len,
-    )  # fmt: skip
+        P=parameter_count(network),
+        trainable=trainable,
+        L=network.layers,
+        h=network.hidden,
+        a=heads,
+        k=getattr(mixer, "kv_heads", heads),
+        d=getattr(mixer, "head_dim", network.hidden // heads),
+        V=network.vocab,
+        context=network.max_positions or DEFAULTS.seq_len,
+    )
 
 
 def trainable_params(train: Train, network: Network, choices: ResolvedSettings) -> int:

@@ -56,11 +56,21 @@ def rendition(network: Network, form: Form) -> Network:
         parts = ((run.first, own, False), (run.first + own, run.count - own, True))
         runs += [Run("layers", first, count, replace(layer, counts_products=counts), dims) for first, count, counts in parts if count]
     return Network(
-        network.name, "torchtitan", network.hidden, network.vocab, tuple(runs),
-        TitanEmbedding(Embedding(network.vocab // group.size, network.hidden, "tok_embeddings"), group), None,
+        network.name,
+        "torchtitan",
+        network.hidden,
+        network.vocab,
+        tuple(runs),
+        TitanEmbedding(Embedding(network.vocab // group.size, network.hidden, "tok_embeddings"), group),
+        None,
         TitanHead(network.vocab // group.size, norm, group, form.loss, form.chunks, network.tied),
-        tied=network.tied, dtype=network.dtype, max_positions=network.max_positions, experts=network.experts, top_k=network.top_k, head_dims=dims,
-    )  # fmt: skip
+        tied=network.tied,
+        dtype=network.dtype,
+        max_positions=network.max_positions,
+        experts=network.experts,
+        top_k=network.top_k,
+        head_dims=dims,
+    )
 
 
 def _block(layer: Any, form: Form, norm: Norm) -> TitanBlock:
@@ -114,7 +124,13 @@ def _mixture(mlp: MoE, form: Form) -> TokenChoice:
         raise BadInput("train.mesh.ep", f"{form.expert_parallel} does not divide the model's {experts.count} experts")
     first = router.score == "sigmoid" or experts.top_k == 1
     return TokenChoice(
-        mlp.hidden, experts.ffn, experts.count, experts.top_k, score="sigmoid" if first else "softmax", normalize=bool(router.normalize) and not first,
-        score_first=first, held=experts.count // form.expert_parallel if form.expert_parallel > 1 else 0,
+        mlp.hidden,
+        experts.ffn,
+        experts.count,
+        experts.top_k,
+        score="sigmoid" if first else "softmax",
+        normalize=bool(router.normalize) and not first,
+        score_first=first,
+        held=experts.count // form.expert_parallel if form.expert_parallel > 1 else 0,
         shared=None if mlp.shared is None else _feed_forward(mlp.shared, 1),
-    )  # fmt: skip
+    )

@@ -106,8 +106,12 @@ def share(network: Network, stage: Stage, plan: Plan) -> Share:
             shared += [piece.label for piece in pieces]
         waiting += [(piece.label, beside - 1) for piece in pieces if beside > 1]
     own = replace(
-        network, runs=tuple(runs), stem=network.stem if stage.has_embedding else None, head=network.head if stage.has_head else None, tied=False,
-    )  # fmt: skip
+        network,
+        runs=tuple(runs),
+        stem=network.stem if stage.has_embedding else None,
+        head=network.head if stage.has_head else None,
+        tied=False,
+    )
     received = plan.microbatches * (len(sends) + len(receives)) - sum(flight.counts[index] for index in receives)
     return Share(own, tuple(waiting), f"pp{stage.index}", stage.index, flight, tuple(shared), received)
 

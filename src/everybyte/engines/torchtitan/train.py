@@ -107,10 +107,16 @@ def _layout(train: Train, network: Network, mesh: Mesh, release: Release, choice
         raise Unsupported("train.sharding", f"{sharding!r} is not supported for torchtitan; supported: fsdp2, fsdp2-no-reshard and hsdp")
     apart = release.has("separate_ends") and not network.tied
     return StageShards(
-        degree=mesh.shards, stored=BF16 if train.precision == "bf16" else FP32, reduce=FP32, units=Units(("embed", "head") if apart else ()),
-        reshards=sharding != "fsdp2-no-reshard", kept_units=("head",) if apart else (), keeps_last=not release.has("separate_ends"), unsharded=mesh.pp > 1,
+        degree=mesh.shards,
+        stored=BF16 if train.precision == "bf16" else FP32,
+        reduce=FP32,
+        units=Units(("embed", "head") if apart else ()),
+        reshards=sharding != "fsdp2-no-reshard",
+        kept_units=("head",) if apart else (),
+        keeps_last=not release.has("separate_ends"),
+        unsharded=mesh.pp > 1,
         expert_degree=mesh.expert_shards if mesh.ep > 1 else 0,
-    )  # fmt: skip
+    )
 
 
 def _expandable(hardware: Hardware | None, mesh: Mesh, choices: ResolvedSettings) -> bool:
@@ -158,9 +164,14 @@ def _recipe(train: Train, network: Network, mesh: Mesh, form: Form, choices: Res
     accumulates = mesh.pp > 1 or choices.pick("train.grad_accum", train.grad_accum, 1, default_of(release.title)) > 1
     setup = Setup(weights=BF16, kernels=kernels, single=batch.b == 1)
     return Recipe(
-        setup=setup, batch=batch._replace(s=batch.s // ways, t=batch.t // ways), optimizer=optimizer_of(train, defaults, choices, None, None),
-        recompute=_recompute(train, choices, release), stream=BF16, batch_bytes_per_token=16, gradients_live="always" if accumulates else "backward",
-    )  # fmt: skip
+        setup=setup,
+        batch=batch._replace(s=batch.s // ways, t=batch.t // ways),
+        optimizer=optimizer_of(train, defaults, choices, None, None),
+        recompute=_recompute(train, choices, release),
+        stream=BF16,
+        batch_bytes_per_token=16,
+        gradients_live="always" if accumulates else "backward",
+    )
 
 
 def _every(train: Train) -> int | None:

@@ -58,10 +58,17 @@ def kernels(train: Train) -> Kernels:
 
 
 DEFAULTS = Defaults(
-    "torchtune 0.6", compiles=True,
-    precision="bf16", recompute="full", impl="fused", loss=loss, batch_bytes_per_token=16, in_flight=3, kbit_keeps=lambda _: "none",
+    "torchtune 0.6",
+    compiles=True,
+    precision="bf16",
+    recompute="full",
+    impl="fused",
+    loss=loss,
+    batch_bytes_per_token=16,
+    in_flight=3,
+    kbit_keeps=lambda _: "none",
     adapter=LowRank("lora", 8, ("q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), BF16),
-)  # fmt: skip
+)
 """Defaults of the recipes' configs. `in_flight`: OffloadActivations lets the last five saved tensors wait, of which a checkpointed layer has two."""
 
 

@@ -31,8 +31,13 @@ if TYPE_CHECKING:
 NAME = "transformers"
 DEFAULT_CONTEXT = 4096
 ATTENTION: dict[str, AttentionKernel] = {
-    "eager": "eager", "sdpa": "sdpa", "flash2": "flash", "flash3": "flash", "flash_attention_2": "flash", "flash_attention_3": "flash",
-}  # fmt: skip
+    "eager": "eager",
+    "sdpa": "sdpa",
+    "flash2": "flash",
+    "flash3": "flash",
+    "flash_attention_2": "flash",
+    "flash_attention_3": "flash",
+}
 
 
 def account(job: Job, network: Network, device: Device) -> Account:
@@ -65,9 +70,15 @@ def account(job: Job, network: Network, device: Device) -> Account:
     length = context if one_pass else context - new_tokens
     memory = encoder_tokens(network, keys, length)
     bill = Generation(
-        network, setup, Batch(sequences, length, length, memory), Batch(sequences, 1, context, memory), kind, device.compute_capability,
-        caches=caches, decodes=not one_pass,
-    )  # fmt: skip
+        network,
+        setup,
+        Batch(sequences, length, length, memory),
+        Batch(sequences, 1, context, memory),
+        kind,
+        device.compute_capability,
+        caches=caches,
+        decodes=not one_pass,
+    )
     figures = cache_figures(network, bill)
     if stored is not None and stored.tensors:
         figures["file_bytes"] = stored.metadata.get("file_bytes") or sum(tensor.nbytes for tensor in stored.tensors)

@@ -33,8 +33,10 @@ class Stage(NamedTuple):
     def figures(self) -> dict[str, int]:
         """The stage's own figures."""
         found = {
-            "weights": sum(line.bytes for line in self.weights), "activation_peak": self.peak.bytes, "non_torch": sum(line.bytes for line in self.outside),
-        }  # fmt: skip
+            "weights": sum(line.bytes for line in self.weights),
+            "activation_peak": self.peak.bytes,
+            "non_torch": sum(line.bytes for line in self.outside),
+        }
         return found | ({"cuda_graphs": self.graphs.bytes} if self.graphs is not None else {})
 
 
@@ -83,9 +85,11 @@ def cache_figures(stage: Stage, s: Settings, demand: Demand, known: Mapping[str,
 def _token(plan: Plan) -> int:
     """Bytes that one more token of a long sequence takes: what grows with it, over all its layers."""
     size = max((group.layers for group in plan.groups), default=1)
-    return sum(size * group.spec.page // group.spec.block for group in plan.groups if group.spec.kind in ("full", "latent")) if len(plan.groups) > 1 else (
-        plan.block_bytes // max(plan.block_size, 1)
-    )  # fmt: skip
+    return (
+        sum(size * group.spec.page // group.spec.block for group in plan.groups if group.spec.kind in ("full", "latent"))
+        if len(plan.groups) > 1
+        else (plan.block_bytes // max(plan.block_size, 1))
+    )
 
 
 def explained(stage: Stage, s: Settings, demand: Demand, device: Device, choices: ResolvedSettings, figures: Mapping[str, Any]) -> tuple[str, ...]:

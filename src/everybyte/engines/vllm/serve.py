@@ -89,9 +89,7 @@ def _ceiling(network: Network, s: Settings, setup: Setup, fields: Mapping[str, A
     return ceiling_figures(network, setup, cut, device.name, prices(layer_caches(network, cut, kind)), s.context, at_once)
 
 
-def _stage(
-    job: Job, part: Network, s: Settings, setup: Setup, fields: Mapping[str, Any], device: Device, draft: Draft | None, index: int
-) -> Stage:  # fmt: skip
+def _stage(job: Job, part: Network, s: Settings, setup: Setup, fields: Mapping[str, Any], device: Device, draft: Draft | None, index: int) -> Stage:
     """One pipeline stage; the draft runs beside the last."""
     first, last = index == 0, index == s.pp - 1
     weights = weight_rows(part, s, setup, fields, last=last)

@@ -110,20 +110,38 @@ def settings_of(job: Job, network: Network, device: Device, weights: DType, choi
     eager = graphs is False or keys.enforce_eager
     draft = serve.draft
     return Settings(
-        release, context, batched, min(sequences, batched), fraction, tp, pp, dp,
+        release,
+        context,
+        batched,
+        min(sequences, batched),
+        fraction,
+        tp,
+        pp,
+        dp,
         dcp=(mesh.cp if mesh else None) or 1 if keys.decode_context_parallel_size is None else keys.decode_context_parallel_size,
         experts_parallel=keys.enable_expert_parallel or ((mesh.ep if mesh else None) or 1) > 1,
         block_size=serve.block_size or 0,
         kv_dtype=choices.pick("serve.kv_dtype", kv.k if kv else None, "auto", origin),
-        compute=_compute(keys, weights), gguf=gguf_type(serve), generation=generation(device), eager=eager,
+        compute=_compute(keys, weights),
+        gguf=gguf_type(serve),
+        generation=generation(device),
+        eager=eager,
         sizes=(graphs.sizes or ()) if isinstance(graphs, CudaGraphs) else (),
-        attention=_attention(serve, keys), lora=lora, draft=(draft.method or "draft") if draft else "",
-        draft_tokens=(draft.tokens or 1) if draft else 0, images=images, profiles_images=not keys.skip_mm_profiling,
-        prefix_caching=keys.enable_prefix_caching, state_mode=keys.mamba_cache_mode,
-        state_block=keys.mamba_block_size, state_dtype=keys.mamba_cache_dtype,
-        recurrent_dtype=keys.mamba_ssm_cache_dtype, offload=int(keys.cpu_offload_gb * GiB),
-        pool_bytes=keys.kv_cache_memory_bytes or 0, joined=keys.disable_hybrid_kv_cache_manager,
-    )  # fmt: skip
+        attention=_attention(serve, keys),
+        lora=lora,
+        draft=(draft.method or "draft") if draft else "",
+        draft_tokens=(draft.tokens or 1) if draft else 0,
+        images=images,
+        profiles_images=not keys.skip_mm_profiling,
+        prefix_caching=keys.enable_prefix_caching,
+        state_mode=keys.mamba_cache_mode,
+        state_block=keys.mamba_block_size,
+        state_dtype=keys.mamba_cache_dtype,
+        recurrent_dtype=keys.mamba_ssm_cache_dtype,
+        offload=int(keys.cpu_offload_gb * GiB),
+        pool_bytes=keys.kv_cache_memory_bytes or 0,
+        joined=keys.disable_hybrid_kv_cache_manager,
+    )
 
 
 def gguf_type(serve: Serve) -> str:

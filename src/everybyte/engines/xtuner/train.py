@@ -31,8 +31,15 @@ def loss(train: Train, choices: ResolvedSettings) -> str:
 
 
 DEFAULTS = Defaults(
-    NAME, precision="bf16-mixed", attention="flash2", loss=loss, recompute="full", reentrant=True, impl="for-loop", batch_bytes_per_token=24,
-)  # fmt: skip
+    NAME,
+    precision="bf16-mixed",
+    attention="flash2",
+    loss=loss,
+    recompute="full",
+    reentrant=True,
+    impl="for-loop",
+    batch_bytes_per_token=24,
+)
 """The command line's optimizer is `AdamW(foreach=False)` (train/arguments/arguments.py), its recomputing reentrant (model/dense/dense.py); that
 leaves the last block out, which is counted as recomputed here."""
 

@@ -44,8 +44,12 @@ def commands_of(document: Document, context: Context) -> list[Command]:
 
 
 def containers_in(
-    tree: Any, pod: dict[str, Any], pod_path: str, path: str, depth: int,
-) -> Iterator[tuple[str, dict[str, Any], str, dict[str, Any]]]:  # fmt: skip
+    tree: Any,
+    pod: dict[str, Any],
+    pod_path: str,
+    path: str,
+    depth: int,
+) -> Iterator[tuple[str, dict[str, Any], str, dict[str, Any]]]:
     """Every mapping with an image and something to start, with what it stands in: `containers`, a `runner`, the values of a chart."""
     if depth > DEEPEST:
         return

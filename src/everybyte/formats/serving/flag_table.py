@@ -256,10 +256,30 @@ def _merged(before: Given | None, given: Given) -> Given:
 
 
 _CONVERT: dict[str, Any] = {
-    "switch": boolean, "not": _negated, "int": whole, "size": size, "float": number, "text": lambda value: None if isinstance(value, dict) else str(value),
-    "list": _list, "ints": _numbers, "floats": _numbers, "pairs": names, "json": _plain, "any": _plain, "kv": kv_word, "layers": _layers, "optional": _plain,
-}  # fmt: skip
+    "switch": boolean,
+    "not": _negated,
+    "int": whole,
+    "size": size,
+    "float": number,
+    "text": lambda value: None if isinstance(value, dict) else str(value),
+    "list": _list,
+    "ints": _numbers,
+    "floats": _numbers,
+    "pairs": names,
+    "json": _plain,
+    "any": _plain,
+    "kv": kv_word,
+    "layers": _layers,
+    "optional": _plain,
+}
 _SAID = {
-    "switch": "true or false", "not": "true or false", "int": "a whole number", "size": "a number of tokens", "float": "a number", "ints": "a list of numbers",
-    "floats": "a list of numbers", "kv": "a cache format", "layers": "a number of layers",
-}  # fmt: skip
+    "switch": "true or false",
+    "not": "true or false",
+    "int": "a whole number",
+    "size": "a number of tokens",
+    "float": "a number",
+    "ints": "a list of numbers",
+    "floats": "a list of numbers",
+    "kv": "a cache format",
+    "layers": "a number of layers",
+}

@@ -313,9 +313,16 @@ class _Writer:
 
 
 _SPECIALS = (
-    _Writer.weights, _Writer.context, _Writer.speculation, _Writer.lora, _Writer.experts, _Writer.attention, _Writer.prefill, _Writer.multimodal,
+    _Writer.weights,
+    _Writer.context,
+    _Writer.speculation,
+    _Writer.lora,
+    _Writer.experts,
+    _Writer.attention,
+    _Writer.prefill,
+    _Writer.multimodal,
     _Writer.graphs,
-)  # fmt: skip
+)
 _ONLY_IN_FILES = frozenset(("enable_attention_dp", "use_cuda_graph", "attn_backend", "enable_lora", "max_lora_rank", "load_format", "moe_tensor_parallel_size"))
 """Options of TensorRT-LLM that have no flag."""
 

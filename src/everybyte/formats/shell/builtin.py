@@ -332,9 +332,31 @@ def _getopts(shell: Shell, words: list[Text], line: int) -> Status:
 
 
 BUILTINS: dict[str, Builtin] = {
-    ":": _nothing, "true": _nothing, "false": _false, "test": _test, "[": _bracket, "set": _set, "shift": _shift, "unset": _unset, "let": _let,
-    "read": _read, "mapfile": _lines, "readarray": _lines, "printf": _printf, "cat": _cat, "tee": _tee, "eval": _eval, "source": _source, ".": _source,
-    "exec": _passed_on, "command": _passed_on, "builtin": _passed_on, "exit": _leave("exit"), "return": _leave("return"), "break": _leave("break"),
-    "continue": _leave("continue"), "getopts": _getopts,
-}  # fmt: skip
+    ":": _nothing,
+    "true": _nothing,
+    "false": _false,
+    "test": _test,
+    "[": _bracket,
+    "set": _set,
+    "shift": _shift,
+    "unset": _unset,
+    "let": _let,
+    "read": _read,
+    "mapfile": _lines,
+    "readarray": _lines,
+    "printf": _printf,
+    "cat": _cat,
+    "tee": _tee,
+    "eval": _eval,
+    "source": _source,
+    ".": _source,
+    "exec": _passed_on,
+    "command": _passed_on,
+    "builtin": _passed_on,
+    "exit": _leave("exit"),
+    "return": _leave("return"),
+    "break": _leave("break"),
+    "continue": _leave("continue"),
+    "getopts": _getopts,
+}
 """By name."""

@@ -14,9 +14,13 @@ Truth = bool | None
 
 _OF_FILES = frozenset(("-a", "-b", "-c", "-d", "-e", "-f", "-g", "-h", "-k", "-p", "-r", "-s", "-t", "-u", "-w", "-x", "-L", "-N", "-O", "-G", "-S"))
 _COMPARE: dict[str, Callable[[int, int], bool]] = {
-    "-eq": lambda a, b: a == b, "-ne": lambda a, b: a != b, "-lt": lambda a, b: a < b, "-le": lambda a, b: a <= b,
-    "-gt": lambda a, b: a > b, "-ge": lambda a, b: a >= b,
-}  # fmt: skip
+    "-eq": lambda a, b: a == b,
+    "-ne": lambda a, b: a != b,
+    "-lt": lambda a, b: a < b,
+    "-le": lambda a, b: a <= b,
+    "-gt": lambda a, b: a > b,
+    "-ge": lambda a, b: a >= b,
+}
 BINARY = frozenset(("=", "==", "!=", "=~", "<", ">", "-nt", "-ot", "-ef", *_COMPARE))
 _LONGEST_SUBJECT = 512
 

@@ -20,10 +20,25 @@ _GPU_NAME = re.compile(
     r"|mi300x|mi250x?|mi325x|mi355x|rtx[_-]?\w+)(?![a-z0-9])",
     re.IGNORECASE,
 )
-NCCL = frozenset((
-    "NCCL_BUFFSIZE", "NCCL_NCHANNELS", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS", "NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE",
-    "NCCL_PROTO", "NCCL_ALGO", "NCCL_LL_BUFFSIZE", "NCCL_LL128_BUFFSIZE", "NCCL_P2P_NET_CHUNKSIZE", "NCCL_GRAPH_REGISTER", "NCCL_LOCAL_REGISTER",
-))  # fmt: skip
+NCCL = frozenset(
+    (
+        "NCCL_BUFFSIZE",
+        "NCCL_NCHANNELS",
+        "NCCL_MIN_NCHANNELS",
+        "NCCL_MAX_NCHANNELS",
+        "NCCL_MIN_CTAS",
+        "NCCL_MAX_CTAS",
+        "NCCL_CUMEM_ENABLE",
+        "NCCL_NVLS_ENABLE",
+        "NCCL_PROTO",
+        "NCCL_ALGO",
+        "NCCL_LL_BUFFSIZE",
+        "NCCL_LL128_BUFFSIZE",
+        "NCCL_P2P_NET_CHUNKSIZE",
+        "NCCL_GRAPH_REGISTER",
+        "NCCL_LOCAL_REGISTER",
+    )
+)
 """Variables of NCCL that change what it allocates."""
 
 
@@ -272,9 +287,17 @@ def _docker(launcher: Launcher) -> Layer | None:
 
 
 _READERS: dict[str, Callable[[Launcher], Layer | None]] = {
-    "torchrun": _torchrun, "accelerate": _accelerate, "deepspeed": _deepspeed, "sbatch": _slurm, "srun": _slurm, "mpirun": _mpirun, "horovodrun": _mpirun,
-    "docker": _docker, "container": _docker, "ray": lambda launcher: None,
-}  # fmt: skip
+    "torchrun": _torchrun,
+    "accelerate": _accelerate,
+    "deepspeed": _deepspeed,
+    "sbatch": _slurm,
+    "srun": _slurm,
+    "mpirun": _mpirun,
+    "horovodrun": _mpirun,
+    "docker": _docker,
+    "container": _docker,
+    "ray": lambda launcher: None,
+}
 
 
 def _of_program(program: Sequence[Word], environment: Mapping[str, Given]) -> list[Layer]:

@@ -140,9 +140,16 @@ class Parser(Scanner):
         self.blanks()
         keyword = self._keyword()
         readers = {
-            "if": self._if, "for": self._for, "select": self._for, "while": self._while, "until": self._while, "case": self._case,
-            "function": self._function, "[[": self._test, "{": self._group,
-        }  # fmt: skip
+            "if": self._if,
+            "for": self._for,
+            "select": self._for,
+            "while": self._while,
+            "until": self._while,
+            "case": self._case,
+            "function": self._function,
+            "[[": self._test,
+            "{": self._group,
+        }
         function = _FUNCTION.match(self.text, self.pos)
         if keyword in readers:
             node = readers[keyword]()

@@ -50,9 +50,20 @@ class Interpreter(Compound):
     @cached_property
     def _followers(self) -> dict[type, Callable[[Any], Status]]:
         return {
-            Simple: self._simple, Sequence: self._sequence, AndOr: self._and_or, Pipeline: self._pipeline, If: self._if, Group: self._group,
-            Case: self._case, For: self._for, While: self._loop, ForArithmetic: self._loop, Function: self._define, Test: self._test, Count: self._count,
-        }  # fmt: skip
+            Simple: self._simple,
+            Sequence: self._sequence,
+            AndOr: self._and_or,
+            Pipeline: self._pipeline,
+            If: self._if,
+            Group: self._group,
+            Case: self._case,
+            For: self._for,
+            While: self._loop,
+            ForArithmetic: self._loop,
+            Function: self._define,
+            Test: self._test,
+            Count: self._count,
+        }
 
     def _simple(self, node: Simple) -> Status:
         outer, self.assumed = self.assumed, []
@@ -174,9 +185,8 @@ class Interpreter(Compound):
             raise Spent
         environment = {**self.state.exported(), **before}
         unexported = {
-            name: variable.text for name, variable in self.state.variables.items()
-            if not variable.exported and variable.array is None and name not in before
-        }  # fmt: skip
+            name: variable.text for name, variable in self.state.variables.items() if not variable.exported and variable.array is None and name not in before
+        }
         files = dict(self.state.files)
         self.started.append(Started(tuple(words), first_line(words[0], line), environment, unexported, files, self.alternative > 0))
 

@@ -26,8 +26,12 @@ class Machine(Expander):
     """One script being followed."""
 
     def __init__(
-        self, source: str, state: State | None = None, given: Callable[[str], str | None] | None = None, unknowns: Unknowns | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        source: str,
+        state: State | None = None,
+        given: Callable[[str], str | None] | None = None,
+        unknowns: Unknowns | None = None,
+    ) -> None:
         super().__init__(self)
         self.source = source
         self.state = state or State()

@@ -224,13 +224,58 @@ def xargs(arguments: list[str], given: Text | None) -> str | None:
 
 
 PROGRAMS: dict[str, Program] = {
-    "expr": expr, "seq": seq, "basename": basename, "dirname": dirname, "tr": tr, "wc": wc, "cut": cut, "head": head, "tail": tail,
-    "awk": awk, "grep": grep, "bc": bc, "sed": sed, "xargs": xargs,
-}  # fmt: skip
+    "expr": expr,
+    "seq": seq,
+    "basename": basename,
+    "dirname": dirname,
+    "tr": tr,
+    "wc": wc,
+    "cut": cut,
+    "head": head,
+    "tail": tail,
+    "awk": awk,
+    "grep": grep,
+    "bc": bc,
+    "sed": sed,
+    "xargs": xargs,
+}
 """By name: a function of the arguments and the input, None where the output is not known."""
 
-SILENT = frozenset((
-    "mkdir", "rm", "cp", "mv", "touch", "ln", "chmod", "chown", "sleep", "kill", "pkill", "wait", "cd", "pushd", "popd", "ulimit", "module",
-    "pip", "pip3", "apt-get", "apt", "git", "wget", "curl", "trap", "umask", "alias", "unalias", "shopt", "hash", "sync", "clear", "stty",
-))  # fmt: skip
+SILENT = frozenset(
+    (
+        "mkdir",
+        "rm",
+        "cp",
+        "mv",
+        "touch",
+        "ln",
+        "chmod",
+        "chown",
+        "sleep",
+        "kill",
+        "pkill",
+        "wait",
+        "cd",
+        "pushd",
+        "popd",
+        "ulimit",
+        "module",
+        "pip",
+        "pip3",
+        "apt-get",
+        "apt",
+        "git",
+        "wget",
+        "curl",
+        "trap",
+        "umask",
+        "alias",
+        "unalias",
+        "shopt",
+        "hash",
+        "sync",
+        "clear",
+        "stty",
+    )
+)
 """Programs that start no model; they are passed over."""

@@ -19,10 +19,16 @@ from everybyte.formats.shell.training_calls import words_of
 from everybyte.formats.source import Source
 
 ENGINES = {
-    "LLM": ("vllm", "serve"), "AsyncLLM": ("vllm", "serve"), "EngineArgs": ("vllm", "serve"), "AsyncEngineArgs": ("vllm", "serve"),
-    "Engine": ("sglang.launch_server",), "ServerArgs": ("sglang.launch_server",), "Llama": ("llama-server",), "TurbomindEngineConfig": ("lmdeploy", "serve"),
+    "LLM": ("vllm", "serve"),
+    "AsyncLLM": ("vllm", "serve"),
+    "EngineArgs": ("vllm", "serve"),
+    "AsyncEngineArgs": ("vllm", "serve"),
+    "Engine": ("sglang.launch_server",),
+    "ServerArgs": ("sglang.launch_server",),
+    "Llama": ("llama-server",),
+    "TurbomindEngineConfig": ("lmdeploy", "serve"),
     "PytorchEngineConfig": ("lmdeploy", "serve"),
-}  # fmt: skip
+}
 """Calls that start an engine -> the command that takes the same settings."""
 
 RENAMED = {"n_ctx": "ctx_size", "n_batch": "batch_size", "n_ubatch": "ubatch_size", "type_k": "cache_type_k", "type_v": "cache_type_v", "model_path": "model"}

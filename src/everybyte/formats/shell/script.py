@@ -61,8 +61,13 @@ def commands_of_text(source: Source, context: Context) -> list[Command]:
 
 
 def commands_of_shell(
-    source: Source, context: Context, *, environment: Mapping[str, Given] | None = None, launchers: tuple[Launcher, ...] = (), first_line: int = 1,
-) -> list[Command]:  # fmt: skip
+    source: Source,
+    context: Context,
+    *,
+    environment: Mapping[str, Given] | None = None,
+    launchers: tuple[Launcher, ...] = (),
+    first_line: int = 1,
+) -> list[Command]:
     """The commands of a text in bash; `environment` is what a container or service sets before it starts."""
     header = headers.launcher_of(source)
     around = _Around(source, context, launchers if header is None else (*launchers, header), environment or {}, first_line=first_line)
@@ -92,9 +97,14 @@ def _some_known(commands: list[Command]) -> bool:
 
 
 def commands_of_words(
-    words: tuple[Word, ...], source: Source, context: Context, *, environment: Mapping[str, Given] | None = None, launchers: tuple[Launcher, ...] = (),
+    words: tuple[Word, ...],
+    source: Source,
+    context: Context,
+    *,
+    environment: Mapping[str, Given] | None = None,
+    launchers: tuple[Launcher, ...] = (),
     image: str = "",
-) -> list[Command]:  # fmt: skip
+) -> list[Command]:
     """The commands of words that need no shell: of a container's `command` and `args`, a service's ExecStart. `image` starts its own program before them."""
     around = _Around(source, context, launchers, environment or {})
     known = image_of(image) if image else None
@@ -172,9 +182,13 @@ def _finding(kind: str, place: Place, text: str) -> Finding:
 
 
 def _command(
-    around: _Around, words: tuple[Word, ...], environment: Mapping[str, Given], plain_ones: Mapping[str, Given], files: Mapping[str, WrittenFile],
+    around: _Around,
+    words: tuple[Word, ...],
+    environment: Mapping[str, Given],
+    plain_ones: Mapping[str, Given],
+    files: Mapping[str, WrittenFile],
     findings: tuple[Finding, ...],
-) -> list[Command]:  # fmt: skip
+) -> list[Command]:
     """The command without its launchers; several if it starts a script of its own."""
     peeled = peel(words)
     launchers = (*around.launchers, *peeled.launchers)

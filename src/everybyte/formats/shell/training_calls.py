@@ -7,9 +7,20 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 TRAINERS = {
-    "TrainingArguments": "", "Seq2SeqTrainingArguments": "", "UnslothTrainingArguments": "", "SFTConfig": "sft", "DPOConfig": "dpo", "ORPOConfig": "orpo",
-    "KTOConfig": "kto", "GRPOConfig": "grpo", "RewardConfig": "reward", "CPOConfig": "cpo", "SFTTrainer": "sft", "DPOTrainer": "dpo", "GRPOTrainer": "grpo",
-}  # fmt: skip
+    "TrainingArguments": "",
+    "Seq2SeqTrainingArguments": "",
+    "UnslothTrainingArguments": "",
+    "SFTConfig": "sft",
+    "DPOConfig": "dpo",
+    "ORPOConfig": "orpo",
+    "KTOConfig": "kto",
+    "GRPOConfig": "grpo",
+    "RewardConfig": "reward",
+    "CPOConfig": "cpo",
+    "SFTTrainer": "sft",
+    "DPOTrainer": "dpo",
+    "GRPOTrainer": "grpo",
+}
 """Calls whose arguments are the trainer's own -> TRL's method."""
 
 _ADAPTER = {"r": "lora_r", "target_modules": "lora_target_modules", "modules_to_save": "lora_modules_to_save"}

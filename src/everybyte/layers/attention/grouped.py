@@ -139,9 +139,21 @@ class Attention(Record, frozen=True):
         t.hold(q, k, v)
         sinks = t.parameter("sinks", (Dim("a", self.heads),)) if self.scores.sinks else None
         out = attend(
-            t, q, k, v, sizes, dropout=self.dropout, softcap=self.scores.softcap, sinks=sinks, wide=self.scores.wide_softmax, window=self.window, bias=mask,
-            wide_scores=self.scores.wide_products, shifted=self.scores.shifted, causal=self.causal,
-        )  # fmt: skip
+            t,
+            q,
+            k,
+            v,
+            sizes,
+            dropout=self.dropout,
+            softcap=self.scores.softcap,
+            sinks=sinks,
+            wide=self.scores.wide_softmax,
+            window=self.window,
+            bias=mask,
+            wide_scores=self.scores.wide_products,
+            shifted=self.scores.shifted,
+            causal=self.causal,
+        )
         if gate is not None:
             out = ops.mul(t, out, ops.unary(t, "sigmoid", gate, keeps="output"))
         out = linear(t, out, self.projections.names[3], Dim("h", self.hidden), bias=self.projections.out_bias)

@@ -89,8 +89,15 @@ def _fused_low_rank(t: Tape, x: Value, y: Value, adapter: Adapter, pair: tuple[V
     dropped = t.new("dropped input", x.dims, x.dtype, False) if adapter.dropout else x
     made = [Made(x, Size.of(x.dims, x.dtype)), Made(y, None), *(Made(w, Size.of(w.dims, w.dtype)) for w in pair)]
     result = Value(y.storage, y.dims, y.dtype, grad=t.setup.grad)
-    t.step("lora", (x, y, down, up, dropped), (result,) if dropped is x else (result, dropped), saved=(x, dropped), made=made,
-           scratch=Size.of((*x.dims[:-1], rank), x.dtype), back_scratch=Size.of((*x.dims[:-1], rank), x.dtype))  # fmt: skip
+    t.step(
+        "lora",
+        (x, y, down, up, dropped),
+        (result,) if dropped is x else (result, dropped),
+        saved=(x, dropped),
+        made=made,
+        scratch=Size.of((*x.dims[:-1], rank), x.dtype),
+        back_scratch=Size.of((*x.dims[:-1], rank), x.dtype),
+    )
     return result
 
 
@@ -344,8 +351,22 @@ def assumed(t: Tape, x: Value, y: Value, adapter: Adapter, out: Dim, count: int)
 
 
 WRITERS: dict[str, Writer] = {
-    **dict.fromkeys(("lora", "rslora", "qlora"), low_rank), "multi-lora": stacked_low_rank,
-    "dora": dora, "adalora": adalora, "ia3": ia3, "loha": loha, "lokr": lokr, "vera": vera, "miss": miss, "bone": miss, "fourierft": fourierft,
-    "tinylora": tinylora, "vblora": vblora, "randlora": randlora, "osf": osf, "shira": shira, **dict.fromkeys(SIZES, assumed),
-}  # fmt: skip
+    **dict.fromkeys(("lora", "rslora", "qlora"), low_rank),
+    "multi-lora": stacked_low_rank,
+    "dora": dora,
+    "adalora": adalora,
+    "ia3": ia3,
+    "loha": loha,
+    "lokr": lokr,
+    "vera": vera,
+    "miss": miss,
+    "bone": miss,
+    "fourierft": fourierft,
+    "tinylora": tinylora,
+    "vblora": vblora,
+    "randlora": randlora,
+    "osf": osf,
+    "shira": shira,
+    **dict.fromkeys(SIZES, assumed),
+}
 """Adapter kinds on linear layers."""

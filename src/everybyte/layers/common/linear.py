@@ -9,8 +9,18 @@ from everybyte.layers.recording.size import Dim, Size
 from everybyte.layers.recording.tape import Tape, Value
 
 
-def linear(t: Tape, x: Value, leaf: str, out: Dim, *, bias: bool = False, count: int = 1, share: tuple[int, int] = (1, 1), apart: bool = False,
-           dtype: DType | None = None) -> Value:  # fmt: skip
+def linear(
+    t: Tape,
+    x: Value,
+    leaf: str,
+    out: Dim,
+    *,
+    bias: bool = False,
+    count: int = 1,
+    share: tuple[int, int] = (1, 1),
+    apart: bool = False,
+    dtype: DType | None = None,
+) -> Value:
     """The linear layer called `leaf` of the current module: x (..., in) -> (..., out).
 
     `count` equal layers stand behind it, `share` as in Parameter. `apart`: the bias is added on its own, in its own type (Falcon).

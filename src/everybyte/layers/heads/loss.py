@@ -237,8 +237,15 @@ def log_probabilities(t: Tape, head: Head, x: Value) -> Value:
         out = t.new("loss", (), FP32, x.grad)
         rows = [t.new(what, x.dims[:-1], FP32, False) for what in ("log-probabilities", "entropy", "log-sum-exp")]
         made = [Made(x, Size.of(x.dims, x.dtype)), Made(weight, Size.of(weight.dims, weight.dtype))]
-        t.step("log_probabilities", (x, weight), (out, *rows), saved=(x, weight, *rows), made=made, scratch=(narrow, wide, wide, wide),
-               back_scratch=(narrow, wide, wide, wide, wide, wide))  # fmt: skip
+        t.step(
+            "log_probabilities",
+            (x, weight),
+            (out, *rows),
+            saved=(x, weight, *rows),
+            made=made,
+            scratch=(narrow, wide, wide, wide),
+            back_scratch=(narrow, wide, wide, wide, wide, wide),
+        )
         return out
 
 

@@ -361,11 +361,28 @@ def tally(tape: Tape, start: Value, output: Value, recompute: Recompute = "none"
         gradients = _weight_gradients(tape)
     lingering = tuple(s for s in left if s.lingers)
     return Tally(
-        left, cached, tuple(first.instants), tuple(second.instants), Size.total(s.size for s in gradients), Size.total(s.size for s in left),
-        Size.total(s.size for s in cached), lingering, Size.total(s.size for s in lingering), output.storage.size,
-        tuple(first.events), tuple(second.events), start.storage, output.storage, incoming, outgoing, passed,
-        first.gemm, second.gemm, gradients, letters(tape),
-    )  # fmt: skip
+        left,
+        cached,
+        tuple(first.instants),
+        tuple(second.instants),
+        Size.total(s.size for s in gradients),
+        Size.total(s.size for s in left),
+        Size.total(s.size for s in cached),
+        lingering,
+        Size.total(s.size for s in lingering),
+        output.storage.size,
+        tuple(first.events),
+        tuple(second.events),
+        start.storage,
+        output.storage,
+        incoming,
+        outgoing,
+        passed,
+        first.gemm,
+        second.gemm,
+        gradients,
+        letters(tape),
+    )
 
 
 def _weight_gradients(tape: Tape) -> tuple[Storage, ...]:
@@ -375,11 +392,16 @@ def _weight_gradients(tape: Tape) -> tuple[Storage, ...]:
         made.setdefault(m.to.storage, []).append(m)
     return tuple(
         Storage(
-            m.into.size if m.into is not None else m.size or ZERO, weight.place, "gradient of weight", m.to.dims, m.to.dtype, role="gradient",
+            m.into.size if m.into is not None else m.size or ZERO,
+            weight.place,
+            "gradient of weight",
+            m.to.dims,
+            m.to.dtype,
+            role="gradient",
             view=m.view and not others,
         )
         for weight, (*others, m) in made.items()
-    )  # fmt: skip
+    )
 
 
 def letters(tape: Tape) -> tuple[tuple[str, int], ...]:

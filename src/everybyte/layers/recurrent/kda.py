@@ -117,9 +117,15 @@ class KimiDeltaAttention(Record, frozen=True):
         all_but_last = Size.of(q.dims, FP32) - last
         rate = Size.of((chunks(), heads, narrow), FP32) - Size.of((SEQUENCES, heads, narrow), FP32)
         kept = [t.new("exp of decay", q.dims, FP32, False)]
-        kept += [ops.sized(t, what, size, Value(q.storage, q.dims, FP32, grad=False)) for what, size in (
-            ("decayed queries", all_but_last), ("rest of decay", all_but_last), ("decayed keys", all_but_last), ("decay of the chunk", rate),
-        )]  # fmt: skip
+        kept += [
+            ops.sized(t, what, size, Value(q.storage, q.dims, FP32, grad=False))
+            for what, size in (
+                ("decayed queries", all_but_last),
+                ("rest of decay", all_but_last),
+                ("decayed keys", all_but_last),
+                ("decay of the chunk", rate),
+            )
+        ]
         kept += [t.new("products", between.dims, FP32, False), t.new("mask", (Dim("l²", CHUNK * CHUNK),), BOOL, False)]
         kept += [t.new("scores", (q.dims[0], heads, Dim("l", CHUNK)), FP32, False), t.new("corrected values", fresh.dims, FP32, False)]
         kept += [t.new("states", (chunks(), heads, narrow, Dim("d_v", self.head_dim)), FP32, False)]

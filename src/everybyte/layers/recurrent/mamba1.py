@@ -85,8 +85,15 @@ class Mamba1(Record, frozen=True):
         narrow = t.new("states", dims, u.dtype, False)
         pieces = t.new("results", (*rows, inner), u.dtype, grad)
         made = [Made(v, Size.of(v.dims, v.dtype)) for v in (decays, enters, c) if v.grad]
-        t.step("scan", (decays, enters, c, zeros), (pieces, states, narrow), saved=(decays, states, narrow, zeros, c), made=made, scratch=one * 2,
-               back_scratch=every)  # fmt: skip
+        t.step(
+            "scan",
+            (decays, enters, c, zeros),
+            (pieces, states, narrow),
+            saved=(decays, states, narrow, zeros, c),
+            made=made,
+            scratch=one * 2,
+            back_scratch=every,
+        )
         t.hold(pieces)  # a list of results, token by token
         return ops.cat(t, (pieces,), pieces.dims)
 
@@ -107,9 +114,11 @@ class Mamba1(Record, frozen=True):
         rows, inner, hidden = both.dims[:-1], Dim("d_i", self.inner), Dim("h", self.hidden)
         weights = [decay, ops.cast(t, t.parameter("D", (inner,)), FP32)]
         for leaf, dims, biased in (
-            ("conv1d", (inner, Dim("1", 1), Dim("k", self.kernel)), self.conv_bias), ("x_proj", (Dim("(r+2N)", self.rank + 2 * self.state), inner), False),
-            ("dt_proj", (inner, Dim("r", self.rank)), True), ("out_proj", (hidden, inner), self.bias),
-        ):  # fmt: skip
+            ("conv1d", (inner, Dim("1", 1), Dim("k", self.kernel)), self.conv_bias),
+            ("x_proj", (Dim("(r+2N)", self.rank + 2 * self.state), inner), False),
+            ("dt_proj", (inner, Dim("r", self.rank)), True),
+            ("out_proj", (hidden, inner), self.bias),
+        ):
             with t.scope(leaf):
                 weights.append(ops.autocast(t, t.parameter("weight", dims)))
                 weights += [t.parameter("bias", (dims[0],))] if biased else []
@@ -121,8 +130,14 @@ class Mamba1(Record, frozen=True):
         sides = [t.new(name, (*rows, Dim("N", self.state)), both.dtype, False) for name in ("B", "C")]
         scanned, marks = t.new("scan result", (*rows, inner), both.dtype, False), t.new("states", self._marks(inner), FP32, False)
         again = Size.of((*rows, inner), both.dtype) * 2
-        t.step("mamba_inner_fn", (both, *weights), (out, small, *sides, scanned, marks), saved=(both, decay, small, *sides, scanned, marks),
-               scratch=again + Size.of((*rows, inner), both.dtype), back_scratch=again * 2)  # fmt: skip
+        t.step(
+            "mamba_inner_fn",
+            (both, *weights),
+            (out, small, *sides, scanned, marks),
+            saved=(both, decay, small, *sides, scanned, marks),
+            scratch=again + Size.of((*rows, inner), both.dtype),
+            back_scratch=again * 2,
+        )
         return out
 
     def _marks(self, inner: Dim) -> Dims:

@@ -100,8 +100,14 @@ class Mamba2(Record, frozen=True):
         rate = t.new("rstd", (*rows, Dim("g", self.groups)), FP32, False)
         states = Size.of((_chunks(self.chunk), heads, Dim("p", self.head_dim), Dim("N", self.state)), FP32)
         once = Size.of((*rows, Dim("C", self.channels)), joined.dtype) + states
-        t.step("mamba_split_conv1d_scan_combined", (joined, *weights), (out, scanned, rate), saved=(joined, scanned, rate, decay),
-               scratch=once, back_scratch=once + states + Size.of((*rows, inner), joined.dtype))  # fmt: skip
+        t.step(
+            "mamba_split_conv1d_scan_combined",
+            (joined, *weights),
+            (out, scanned, rate),
+            saved=(joined, scanned, rate, decay),
+            scratch=once,
+            back_scratch=once + states + Size.of((*rows, inner), joined.dtype),
+        )
         return out
 
 
@@ -177,9 +183,7 @@ class ChunkScan(Record, frozen=True):
         more = Size.of(states.dims, FP32) + Size.of((sequences, *states.dims[1:]), FP32)
         axis = chunks.axes[1]
         # (c+1)² = c² + 2c + 1 numbers a head and sequence
-        square = Size.total(
-            Size.of((Dim("", factor, (B, *axes)), heads), FP32) for factor, axes in ((1, (axis, axis)), (2, (axis,)), (1, ()))
-        )  # fmt: skip
+        square = Size.total(Size.of((Dim("", factor, (B, *axes)), heads), FP32) for factor, axes in ((1, (axis, axis)), (2, (axis,)), (1, ())))
         masks = Size.total(Size.of((Dim("", factor, axes),), BOOL) for factor, axes in ((1, (axis, axis)), (2, (axis,)), (1, ())))
         decay = _segment_decay(t, a, square, masks, (sequences, heads))
         before = ops.made(t, "zeros", (sequences, *states.dims[1:]), FP32)

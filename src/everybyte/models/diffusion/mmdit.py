@@ -36,9 +36,12 @@ def _flux(c: Config) -> Network:
     if single:
         runs.append(Run("single_transformer_blocks", 0, single, SingleBlock(heads, head_dim), dims))
     stem = JointStem(
-        channels, c.integer("joint_attention_dim", default=4096), c.integer("pooled_projection_dim", default=768), hidden,
+        channels,
+        c.integer("joint_attention_dim", default=4096),
+        c.integer("pooled_projection_dim", default=768),
+        hidden,
         c.flag("guidance_embeds", default=False),
-    )  # fmt: skip
+    )
     out = c.integer("out_channels", default=channels) * c.integer("patch_size", default=1) ** 2
     return replace(_network(c, hidden, tuple(runs), stem, out, channels), tokens=FLUX_IMAGE, memory_tokens=FLUX_PROMPT)
 
@@ -60,9 +63,13 @@ def _sd3(c: Config) -> Network:
     runs.append(Run("transformer_blocks", layers - 1, 1, LastDoubleBlock(last), dims))
     channels = c.integer("in_channels", default=16) * patch**2
     stem = JointStem(
-        channels, c.integer("joint_attention_dim", default=4096), c.integer("pooled_projection_dim", default=2048), hidden, patch=patch,
+        channels,
+        c.integer("joint_attention_dim", default=4096),
+        c.integer("pooled_projection_dim", default=2048),
+        hidden,
+        patch=patch,
         positions=c.integer("pos_embed_max_size", default=96) ** 2,
-    )  # fmt: skip
+    )
     network = _network(c, hidden, tuple(runs), stem, c.integer("out_channels", default=16) * patch**2, channels)
     return replace(network, tokens=(c.integer("sample_size", default=128) // patch) ** 2, memory_tokens=SD3_PROMPT)
 
@@ -81,8 +88,14 @@ def _cogvideo(c: Config) -> Network:
     block = VideoBlock(heads, head_dim, time, c.flag("attention_bias", default=True), rope, affine)
     channels = c.integer("in_channels", default=16)
     stem = VideoStem(
-        channels, patch, hidden, c.integer("text_embed_dim", default=4096), time, 0 if rope else prompt + patches, c.flag("patch_bias", default=True),
-    )  # fmt: skip
+        channels,
+        patch,
+        hidden,
+        c.integer("text_embed_dim", default=4096),
+        time,
+        0 if rope else prompt + patches,
+        c.flag("patch_bias", default=True),
+    )
     out = c.integer("out_channels", default=16) * patch**2
     runs = (Run("transformer_blocks", 0, c.integer("num_layers", default=30), block, (JOINT_TOKENS, Dim("h", hidden))),)
     network = _network(c, hidden, runs, stem, out, channels * patch**2, VideoTail(hidden, time, out, affine))
@@ -91,6 +104,15 @@ def _cogvideo(c: Config) -> Network:
 
 def _network(c: Config, hidden: int, runs: tuple[Run, ...], stem: Any, out: int, channels: int, tail: Any = None) -> Network:
     return Network(
-        c.name, c.architecture, hidden, 0, runs, stem, tail or ImageTail(hidden, out), RegressionHead(out), dtype=c.dtype(),
-        stem_dims=(TOKENS, Dim("C·p²", channels)), head_dims=(TOKENS, Dim("C·p²", out)),
-    )  # fmt: skip
+        c.name,
+        c.architecture,
+        hidden,
+        0,
+        runs,
+        stem,
+        tail or ImageTail(hidden, out),
+        RegressionHead(out),
+        dtype=c.dtype(),
+        stem_dims=(TOKENS, Dim("C·p²", channels)),
+        head_dims=(TOKENS, Dim("C·p²", out)),
+    )

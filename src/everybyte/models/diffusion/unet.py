@@ -14,11 +14,23 @@ from everybyte.layers.recording.size import TOKENS, Dim
 from everybyte.models.config import Config, shorten
 
 ONLY: Mapping[str, Any] = {
-    "mid_block_type": "UNetMidBlock2DCrossAttn", "resnet_time_scale_shift": "default", "act_fn": "silu", "dual_cross_attention": False,
-    "only_cross_attention": False, "class_embed_type": None, "encoder_hid_dim": None, "time_cond_proj_dim": None, "conv_in_kernel": 3,
-    "conv_out_kernel": 3, "time_embedding_type": "positional", "mid_block_only_cross_attention": None, "cross_attention_norm": None,
-    "num_class_embeds": None, "time_embedding_dim": None, "dropout": 0.0,
-}  # fmt: skip
+    "mid_block_type": "UNetMidBlock2DCrossAttn",
+    "resnet_time_scale_shift": "default",
+    "act_fn": "silu",
+    "dual_cross_attention": False,
+    "only_cross_attention": False,
+    "class_embed_type": None,
+    "encoder_hid_dim": None,
+    "time_cond_proj_dim": None,
+    "conv_in_kernel": 3,
+    "conv_out_kernel": 3,
+    "time_embedding_type": "positional",
+    "mid_block_only_cross_attention": None,
+    "cross_attention_norm": None,
+    "num_class_embeds": None,
+    "time_embedding_dim": None,
+    "dropout": 0.0,
+}
 """Fields of a U-Net for which one value is supported."""
 CLIP_TOKENS = 77
 """Tokens of a prompt that CLIP's text encoder hands on, whatever its length."""
@@ -56,9 +68,18 @@ def _unet(c: Config) -> Network:
     extra = c.integer("projection_class_embeddings_input_dim") if added else 0
     net = UNet(inside, out, levels, blocks, groups, crosses[-1], extra)
     return Network(
-        c.name, c.architecture, out, 0, (Run("unet", -1, 1, net, (TOKENS, Dim("C", inside))),), None, None, RegressionHead(out), dtype=c.dtype(),
-        tokens=c.integer("sample_size", default=64) ** 2, memory_tokens=CLIP_TOKENS,
-    )  # fmt: skip
+        c.name,
+        c.architecture,
+        out,
+        0,
+        (Run("unet", -1, 1, net, (TOKENS, Dim("C", inside))),),
+        None,
+        None,
+        RegressionHead(out),
+        dtype=c.dtype(),
+        tokens=c.integer("sample_size", default=64) ** 2,
+        memory_tokens=CLIP_TOKENS,
+    )
 
 
 def _autoencoder(c: Config) -> Network:

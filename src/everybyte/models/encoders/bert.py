@@ -28,22 +28,34 @@ def build(c: Config) -> Network:
     names = ("lm_head.dense", "lm_head.layer_norm") if root == "roberta" else ("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm")
     leaf = "lm_head" if root == "roberta" else "cls.predictions"
     return Network(
-        c.name, c.model_type, hidden, vocab,
+        c.name,
+        c.model_type,
+        hidden,
+        vocab,
         (Run(f"{prefix}encoder.layer", 0, c.integer("num_hidden_layers"), block),),
         _embedding(c, f"{prefix}embeddings", dropout, hidden, c.integer("type_vocab_size", default=2, least=0)),
         MaskedHead(hidden, act, *names) if masked else Pooler(hidden, hidden),
         Head(hidden, vocab, tied, leaf, bias=True, upcast=False) if masked else None,
-        tied and masked, dtype=c.dtype(), max_positions=c.integer("max_position_embeddings", default=512),
-    )  # fmt: skip
+        tied and masked,
+        dtype=c.dtype(),
+        max_positions=c.integer("max_position_embeddings", default=512),
+    )
 
 
 def _embedding(c: Config, place: str, dropout: float, hidden: int, types: int) -> Embedding:
     positions = c.integer("max_position_embeddings", default=512)
     return Embedding(
-        c.integer("vocab_size"), hidden, f"{place}.word_embeddings", positions, f"{place}.position_embeddings",
-        positions_by_sequence=c.architecture.startswith("Roberta"), types=types, type_leaf=f"{place}.token_type_embeddings",
-        norm=f"{place}.LayerNorm", dropout=dropout,
-    )  # fmt: skip
+        c.integer("vocab_size"),
+        hidden,
+        f"{place}.word_embeddings",
+        positions,
+        f"{place}.position_embeddings",
+        positions_by_sequence=c.architecture.startswith("Roberta"),
+        types=types,
+        type_leaf=f"{place}.token_type_embeddings",
+        norm=f"{place}.LayerNorm",
+        dropout=dropout,
+    )
 
 
 def _distilbert(c: Config) -> Network:
@@ -55,16 +67,29 @@ def _distilbert(c: Config) -> Network:
     names = ("q_lin", "k_lin", "v_lin", "out_lin")
     attention = MultiHead(hidden, heads, hidden // heads, names, wide=False, dropout=c.number("attention_dropout", default=0.1))
     block = PostNormBlock(
-        attention, c.integer("hidden_dim", default=3072), act, dropout,
-        attention_out="", attention_norm="sa_layer_norm", up="ffn.lin1", down="ffn.lin2", norm="output_layer_norm", attention_dropout=False,
-    )  # fmt: skip
+        attention,
+        c.integer("hidden_dim", default=3072),
+        act,
+        dropout,
+        attention_out="",
+        attention_norm="sa_layer_norm",
+        up="ffn.lin1",
+        down="ffn.lin2",
+        norm="output_layer_norm",
+        attention_dropout=False,
+    )
     masked = c.architecture.endswith("ForMaskedLM")
     prefix = "distilbert." if masked else ""
     return Network(
-        c.name, c.model_type, hidden, vocab,
+        c.name,
+        c.model_type,
+        hidden,
+        vocab,
         (Run(f"{prefix}transformer.layer", 0, c.integer("n_layers", default=6), block),),
         _embedding(c, f"{prefix}embeddings", dropout, hidden, 0),
         MaskedHead(hidden, act, "vocab_transform", "vocab_layer_norm") if masked else None,
         Head(hidden, vocab, tied=True, leaf="vocab_projector", bias=True, upcast=False) if masked else None,
-        masked, dtype=c.dtype(), max_positions=c.integer("max_position_embeddings", default=512),
-    )  # fmt: skip
+        masked,
+        dtype=c.dtype(),
+        max_positions=c.integer("max_position_embeddings", default=512),
+    )

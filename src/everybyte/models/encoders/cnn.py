@@ -47,9 +47,17 @@ def network_of_stages(values: object, path: str = "model.shape") -> Network:
     layer = Dense(flat, widths, rate, pooled) if widths else Pooled()
     runs.append(Run("pooled", -1, 1, layer, last))
     return Network(
-        "", "cnn", features, 0, tuple(runs), None, None, Head(features, f.integer("classes", 1000), tied=False, leaf="fc", bias=True, upcast=False),
-        head_dims=(SEQUENCES, Dim("h", features)), tokens=height * width,
-    )  # fmt: skip
+        "",
+        "cnn",
+        features,
+        0,
+        tuple(runs),
+        None,
+        None,
+        Head(features, f.integer("classes", 1000), tied=False, leaf="fc", bias=True, upcast=False),
+        head_dims=(SEQUENCES, Dim("h", features)),
+        tokens=height * width,
+    )
 
 
 def _stage(stage: Fields, name: str, inside: int, down: int, norm: str, *, first: bool, pooled: bool) -> tuple[list[Run], int, int]:

@@ -37,9 +37,14 @@ def build(c: Config) -> Network:
     mlp = GatedMLP(hidden, c.integer("intermediate_size", "n_inner", default=4 * hidden), _activation(c), c.flag("mlp_fc1_bias", default=False))
     block = Block(attention, mlp, Norm("layer"), pre=("", ""), after=("post_attention_layernorm", "post_mlp_layernorm"), dropout=dropout)
     stem = Embedding(
-        vocab, hidden, "embeddings.word_embeddings", types=c.integer("type_vocab_size", default=2), type_leaf="embeddings.token_type_embeddings",
-        norm="embeddings.LayerNorm", dropout=c.number("hidden_dropout_prob", "embd_pdrop"),
-    )  # fmt: skip
+        vocab,
+        hidden,
+        "embeddings.word_embeddings",
+        types=c.integer("type_vocab_size", default=2),
+        type_leaf="embeddings.token_type_embeddings",
+        norm="embeddings.LayerNorm",
+        dropout=c.number("hidden_dropout_prob", "embd_pdrop"),
+    )
     runs = (Run("layers", 0, c.integer("num_hidden_layers", "n_layer"), block),)
     return Network(c.name, c.model_type, hidden, vocab, runs, stem, None, None, dtype=c.dtype(), max_positions=positions)
 

@@ -31,10 +31,18 @@ def build(c: Config) -> Network:
         head = Head(hidden, vocab, tied=tied, upcast=False)
     scaled = tied and head is not None
     return Network(
-        c.name, c.model_type, hidden, vocab, _runs(c, "decoder.block", c.integer("num_decoder_layers", default=layers), dropout, decoder=True),
-        Embedding(vocab, hidden, "shared", dropout=dropout), T5Tail("decoder.final_layer_norm", dropout, scaled), head,
-        tied=tied and head is not None, towers=(tower,), dtype=c.dtype(),
-    )  # fmt: skip
+        c.name,
+        c.model_type,
+        hidden,
+        vocab,
+        _runs(c, "decoder.block", c.integer("num_decoder_layers", default=layers), dropout, decoder=True),
+        Embedding(vocab, hidden, "shared", dropout=dropout),
+        T5Tail("decoder.final_layer_norm", dropout, scaled),
+        head,
+        tied=tied and head is not None,
+        towers=(tower,),
+        dtype=c.dtype(),
+    )
 
 
 def _runs(c: Config, prefix: str, layers: int, dropout: float, *, decoder: bool) -> tuple[Run, ...]:
@@ -47,9 +55,17 @@ def _runs(c: Config, prefix: str, layers: int, dropout: float, *, decoder: bool)
 
     def block(bias: str) -> T5Block:
         attention = MultiHead(
-            hidden, heads, head_dim, NAMES, NO_BIAS, cached=decoder, wide=False, dropout=dropout, bias=bias,
+            hidden,
+            heads,
+            head_dim,
+            NAMES,
+            NO_BIAS,
+            cached=decoder,
+            wide=False,
+            dropout=dropout,
+            bias=bias,
             buckets=buckets if bias == "own" else 0,
-        )  # fmt: skip
+        )
         cross = MultiHead(hidden, heads, head_dim, NAMES, NO_BIAS, hidden, cached=True, wide=False, dropout=dropout, bias=bias)
         return T5Block(attention, cross if decoder else None, mlp, dropout)
 

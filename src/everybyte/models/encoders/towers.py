@@ -42,10 +42,18 @@ def _clip(c: Config, prefix: str, behind: Any) -> Tower:
     """One class token, positions from a table, a norm before the blocks; the norm behind them sees the class token only."""
     hidden, grid, norm = c.integer("hidden_size"), patches(c), Norm("layer")
     stem = PatchEmbedding(
-        c.integer("num_channels", default=3), sides(c, "patch_size"), hidden, grid, f"{prefix}.embeddings.patch_embedding", bias=False,
-        class_token=f"{prefix}.embeddings.class_embedding", positions=f"{prefix}.embeddings.position_embedding", table=True,
-        norm=norm, norm_leaf=f"{prefix}.pre_layrnorm",
-    )  # fmt: skip
+        c.integer("num_channels", default=3),
+        sides(c, "patch_size"),
+        hidden,
+        grid,
+        f"{prefix}.embeddings.patch_embedding",
+        bias=False,
+        class_token=f"{prefix}.embeddings.class_embedding",
+        positions=f"{prefix}.embeddings.position_embedding",
+        table=True,
+        norm=norm,
+        norm_leaf=f"{prefix}.pre_layrnorm",
+    )
     return _fixed(c, prefix, grid + 1, hidden, stem, Chain((PooledNorm(f"{prefix}.post_layernorm"), behind)))
 
 
@@ -55,9 +63,14 @@ def _siglip(c: Config, prefix: str, behind: Any) -> Tower:
         raise Unsupported(f"{c.path}.vision_use_head", "true: the pooling head of SigLIP is not supported beside a language model")
     hidden, grid = c.integer("hidden_size"), patches(c)
     stem = PatchEmbedding(
-        c.integer("num_channels", default=3), sides(c, "patch_size"), hidden, grid, f"{prefix}.embeddings.patch_embedding",
-        positions=f"{prefix}.embeddings.position_embedding", table=True,
-    )  # fmt: skip
+        c.integer("num_channels", default=3),
+        sides(c, "patch_size"),
+        hidden,
+        grid,
+        f"{prefix}.embeddings.patch_embedding",
+        positions=f"{prefix}.embeddings.position_embedding",
+        table=True,
+    )
     return _fixed(c, prefix, grid, hidden, stem, Chain((FinalNorm(Norm("layer"), f"{prefix}.post_layernorm"), behind)))
 
 
@@ -73,8 +86,16 @@ def _pixtral(c: Config, prefix: str, behind: Any) -> Tower:
     heads, _, head_dim = c.heads(hidden)
     channels, patch = c.integer("num_channels", default=3), sides(c, "patch_size")
     stem = PatchEmbedding(
-        channels, patch, hidden, 0, f"{prefix}.patch_conv", bias=False, norm=norm, norm_leaf=f"{prefix}.ln_pre", masked=True,
-    )  # fmt: skip
+        channels,
+        patch,
+        hidden,
+        0,
+        f"{prefix}.patch_conv",
+        bias=False,
+        norm=norm,
+        norm_leaf=f"{prefix}.ln_pre",
+        masked=True,
+    )
     attention = Attention(hidden, heads, heads, head_dim, dropout=c.number("attention_dropout"), cached=False)
     mlp = GatedMLP(hidden, c.integer("intermediate_size"), c.activation("gelu"))
     block = Block(attention, mlp, norm, ("attention_norm", "ffn_norm"), mixer_name="attention", mlp_name="feed_forward")

@@ -51,14 +51,29 @@ def build(c: Config) -> Network:
     classifier = c.architecture == "ViTForImageClassification"
     prefix = "vit." if classifier else ""
     stem = PatchEmbedding(
-        channels, sides(c, "patch_size"), hidden, grid, f"{prefix}embeddings.patch_embeddings.projection",
-        class_token=f"{prefix}embeddings.cls_token", positions=f"{prefix}embeddings.position_embeddings", dropout=dropout,
-    )  # fmt: skip
+        channels,
+        sides(c, "patch_size"),
+        hidden,
+        grid,
+        f"{prefix}embeddings.patch_embeddings.projection",
+        class_token=f"{prefix}embeddings.cls_token",
+        positions=f"{prefix}embeddings.position_embeddings",
+        dropout=dropout,
+    )
     leaf = "" if classifier else "pooler.dense"
     tail = Pooler(hidden, c.integer("pooler_output_size", default=hidden), leaf, norm=f"{prefix}layernorm", activation=not classifier)
     labels = c.integer("num_labels", default=len(c.fields.get("id2label") or {}) or 2)
     return Network(
-        c.name, c.model_type, hidden, 0, (Run(f"{prefix}layers", 0, c.integer("num_hidden_layers"), block),), stem, tail,
+        c.name,
+        c.model_type,
+        hidden,
+        0,
+        (Run(f"{prefix}layers", 0, c.integer("num_hidden_layers"), block),),
+        stem,
+        tail,
         Head(hidden, labels, tied=False, leaf="classifier", bias=True, upcast=False) if classifier else None,
-        dtype=c.dtype(), stem_dims=image(channels, *sides(c, "image_size")), head_dims=(SEQUENCES, Dim("h", hidden)), tokens=grid + 1,
-    )  # fmt: skip
+        dtype=c.dtype(),
+        stem_dims=image(channels, *sides(c, "image_size")),
+        head_dims=(SEQUENCES, Dim("h", hidden)),
+        tokens=grid + 1,
+    )

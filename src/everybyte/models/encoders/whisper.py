@@ -24,17 +24,31 @@ def build(c: Config) -> Network:
     stem = SoundStem(bins, hidden, positions, f"{prefix}encoder", dropout)
     norm = Norm("layer")
     tower = Tower(
-        "encoder", positions, (Run(f"{prefix}encoder.layers", 0, c.integer("encoder_layers"), _block(c, "encoder")),), hidden, stem,
-        FinalNorm(norm, f"{prefix}encoder.layer_norm"), (SEQUENCES, Dim("mel", bins * 2 * positions)),
-    )  # fmt: skip
+        "encoder",
+        positions,
+        (Run(f"{prefix}encoder.layers", 0, c.integer("encoder_layers"), _block(c, "encoder")),),
+        hidden,
+        stem,
+        FinalNorm(norm, f"{prefix}encoder.layer_norm"),
+        (SEQUENCES, Dim("mel", bins * 2 * positions)),
+    )
     targets = c.integer("max_target_positions", default=448)
     head = Head(hidden, vocab, tied=True, leaf="proj_out", upcast=False) if prefix else None
     return Network(
-        c.name, c.model_type, hidden, vocab, (Run(f"{prefix}decoder.layers", 0, c.integer("decoder_layers"), _block(c, "decoder")),),
+        c.name,
+        c.model_type,
+        hidden,
+        vocab,
+        (Run(f"{prefix}decoder.layers", 0, c.integer("decoder_layers"), _block(c, "decoder")),),
         Embedding(vocab, hidden, f"{prefix}decoder.embed_tokens", targets, f"{prefix}decoder.embed_positions", dropout=dropout),
-        FinalNorm(norm, f"{prefix}decoder.layer_norm"), head, tied=head is not None, towers=(tower,), dtype=c.dtype(),
-        max_positions=targets, memory_tokens=positions,
-    )  # fmt: skip
+        FinalNorm(norm, f"{prefix}decoder.layer_norm"),
+        head,
+        tied=head is not None,
+        towers=(tower,),
+        dtype=c.dtype(),
+        max_positions=targets,
+        memory_tokens=positions,
+    )
 
 
 def _block(c: Config, side: str) -> WhisperBlock:
@@ -47,6 +61,11 @@ def _block(c: Config, side: str) -> WhisperBlock:
     cross = MultiHead(hidden, heads, hidden // heads, NAMES, BIASES, hidden, cached=True, ordered=True, wide=False, dropout=rate)
     ffn = c.integer(f"{side}_ffn_dim")
     return WhisperBlock(
-        attention, cross if decoder else None, ffn, c.activation("gelu", "activation_function"), c.number("dropout"), c.number("activation_dropout"),
+        attention,
+        cross if decoder else None,
+        ffn,
+        c.activation("gelu", "activation_function"),
+        c.number("dropout"),
+        c.number("activation_dropout"),
         clamps=not decoder,
-    )  # fmt: skip
+    )

@@ -99,9 +99,7 @@ def build(c: Config) -> Network:
     single = c.flag("multi_query", default=True) and not grouped
     kv_heads = 1 if single else c.integer("num_kv_heads", "n_head_kv", default=heads)
     bias = c.flag("bias", default=False)
-    attention = FalconAttention(
-        hidden, heads, kv_heads, hidden // heads, grouped, bias, c.flag("alibi", default=False), c.number("attention_dropout")
-    )  # fmt: skip
+    attention = FalconAttention(hidden, heads, kv_heads, hidden // heads, grouped, bias, c.flag("alibi", default=False), c.number("attention_dropout"))
     ffn = c.integer("ffn_hidden_size", default=4 * hidden)
     mlp = PlainMLP(hidden, ffn, c.activation("gelu"), bias, ("dense_h_to_4h", "dense_4h_to_h"), bias_apart=True)
     norm = Norm("layer")

@@ -80,8 +80,15 @@ def build(c: Config) -> Network:
     attention = MptAttention(hidden, heads, kv_heads, c.integer("max_seq_len", default=2048), inner.number("clip_qkv") != 0, bias, dropout)
     mlp = PlainMLP(hidden, c.integer("expansion_ratio", default=4) * hidden, bias=bias, names=("up_proj", "down_proj"))
     block = Block(
-        attention, mlp, norm, pre=("norm_1", "norm_2"), mixer_name="attn", mlp_name="ffn", dropout=dropout, holds=("out 0", "in 1"),
-    )  # fmt: skip
+        attention,
+        mlp,
+        norm,
+        pre=("norm_1", "norm_2"),
+        mixer_name="attn",
+        mlp_name="ffn",
+        dropout=dropout,
+        holds=("out 0", "in 1"),
+    )
     tie = tied(c, default=True)
     return decoder(c, layers=[block] * layers, tied=tie, norm=norm, places=PLACES, stem=Embedding(vocab, hidden, PLACES.embed))
 

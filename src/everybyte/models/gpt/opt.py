@@ -58,8 +58,14 @@ def build(c: Config) -> Network:
     narrow = width if width != hidden else 0
     tie = tied(c, default=True)
     stem = Embedding(
-        vocab, hidden, PLACES.embed, c.integer("max_position_embeddings", default=2048) + 2, "model.decoder.embed_positions",
-        positions_by_sequence=True, project_from=narrow, project_leaf="model.decoder.project_in",
-    )  # fmt: skip
+        vocab,
+        hidden,
+        PLACES.embed,
+        c.integer("max_position_embeddings", default=2048) + 2,
+        "model.decoder.embed_positions",
+        positions_by_sequence=True,
+        project_from=narrow,
+        project_leaf="model.decoder.project_in",
+    )
     tail = Tail(norm if before and not c.flag("_remove_final_layer_norm", default=False) else None, narrow)
     return decoder(c, block, tied=tie, places=PLACES, stem=stem, tail=tail, head=Head(width, vocab, tie), head_dims=hidden_dims(width) if narrow else ())

@@ -43,7 +43,16 @@ def _mamba(c: Config) -> Mamba2:
     if c.flag("mamba_rms_norm", default=False):
         norm = "norm-first" if c.flag("mamba_norm_before_gate", default=True) else "gate-first"
     return Mamba2(
-        hidden, heads, inner // heads, c.integer("mamba_n_groups", default=1), c.integer("mamba_d_state", default=256),
-        c.integer("mamba_d_conv", default=4), c.integer("mamba_chunk_size", default=256), bias=c.flag("mamba_proj_bias", default=False),
-        conv_bias=c.flag("mamba_conv_bias", default=True), out_bias=c.flag("projectors_bias", default=False), norm=norm, scaled=True,
-    )  # fmt: skip
+        hidden,
+        heads,
+        inner // heads,
+        c.integer("mamba_n_groups", default=1),
+        c.integer("mamba_d_state", default=256),
+        c.integer("mamba_d_conv", default=4),
+        c.integer("mamba_chunk_size", default=256),
+        bias=c.flag("mamba_proj_bias", default=False),
+        conv_bias=c.flag("mamba_conv_bias", default=True),
+        out_bias=c.flag("projectors_bias", default=False),
+        norm=norm,
+        scaled=True,
+    )

@@ -63,10 +63,17 @@ def mamba2(c: Config) -> Mamba2:
         raise BadInput(f"{c.path}.mamba_n_heads", f"must divide mamba_expand·hidden_size ({inner}), and {heads} does not")
     bias = c.flag("mamba_proj_bias", default=False)
     return Mamba2(
-        hidden, heads, inner // heads, c.integer("mamba_n_groups", default=1), c.integer("mamba_d_state", default=256),
-        c.integer("mamba_d_conv", default=4), c.integer("mamba_chunk_size", default=256), bias=bias,
-        conv_bias=c.flag("mamba_conv_bias", default=True), out_bias=bias,
-    )  # fmt: skip
+        hidden,
+        heads,
+        inner // heads,
+        c.integer("mamba_n_groups", default=1),
+        c.integer("mamba_d_state", default=256),
+        c.integer("mamba_d_conv", default=4),
+        c.integer("mamba_chunk_size", default=256),
+        bias=bias,
+        conv_bias=c.flag("mamba_conv_bias", default=True),
+        out_bias=bias,
+    )
 
 
 def _feed_forward(c: Config) -> Any:

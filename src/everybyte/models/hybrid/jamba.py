@@ -24,9 +24,15 @@ def build(c: Config) -> Network:
     experts, top_k = expert_counts(c)
     attention = Attention(hidden, heads, kv_heads, head_dim, rotary=None, dropout=c.number("attention_dropout"))
     mamba = Mamba1(
-        hidden, c.integer("mamba_expand", default=2) * hidden, c.integer("mamba_d_state", default=16), c.integer("mamba_d_conv", default=4),
-        dt_rank(c, "mamba_dt_rank"), bias=c.flag("mamba_proj_bias", default=False), conv_bias=c.flag("mamba_conv_bias", default=True), norms="weighted",
-    )  # fmt: skip
+        hidden,
+        c.integer("mamba_expand", default=2) * hidden,
+        c.integer("mamba_d_state", default=16),
+        c.integer("mamba_d_conv", default=4),
+        dt_rank(c, "mamba_dt_rank"),
+        bias=c.flag("mamba_proj_bias", default=False),
+        conv_bias=c.flag("mamba_conv_bias", default=True),
+        norms="weighted",
+    )
     dense = GatedMLP(hidden, ffn, c.activation())
     router = Router(experts, top_k, leaf="router", normalize="", narrow=True)
     moe = MoE(hidden, router, Experts(hidden, ffn, experts, top_k, Gate(c.activation())))

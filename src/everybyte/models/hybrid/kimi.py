@@ -58,19 +58,29 @@ def _routed(c: Config, layers: int) -> list[bool]:
 
 def _latent_attention(c: Config) -> MLA:
     return MLA(
-        c.integer("hidden_size"), c.integer("num_attention_heads"), c.integer("q_lora_rank", default=0, least=0), c.integer("kv_lora_rank"),
-        c.integer("qk_nope_head_dim"), c.integer("qk_rope_head_dim"), c.integer("v_head_dim"), bias=c.flag("attention_bias", default=False),
-        dropout=c.number("attention_dropout"), turned=False, gate="g_proj" if c.flag("mla_use_output_gate", default=False) else "",
-    )  # fmt: skip
+        c.integer("hidden_size"),
+        c.integer("num_attention_heads"),
+        c.integer("q_lora_rank", default=0, least=0),
+        c.integer("kv_lora_rank"),
+        c.integer("qk_nope_head_dim"),
+        c.integer("qk_rope_head_dim"),
+        c.integer("v_head_dim"),
+        bias=c.flag("attention_bias", default=False),
+        dropout=c.number("attention_dropout"),
+        turned=False,
+        gate="g_proj" if c.flag("mla_use_output_gate", default=False) else "",
+    )
 
 
 def _delta_attention(c: Config) -> KimiDeltaAttention:
     inner = c.part("linear_attn_config")
     return KimiDeltaAttention(
-        c.integer("hidden_size"), inner.integer("num_heads", "linear_num_heads", default=32), inner.integer("head_dim", "linear_head_dim", default=128)
-        if inner is not c else c.integer("linear_head_dim", default=128),
-        inner.integer("short_conv_kernel_size", "linear_conv_kernel_dim", default=4), full_gate=inner.flag("use_full_rank_gate", default=False),
-    )  # fmt: skip
+        c.integer("hidden_size"),
+        inner.integer("num_heads", "linear_num_heads", default=32),
+        inner.integer("head_dim", "linear_head_dim", default=128) if inner is not c else c.integer("linear_head_dim", default=128),
+        inner.integer("short_conv_kernel_size", "linear_conv_kernel_dim", default=4),
+        full_gate=inner.flag("use_full_rank_gate", default=False),
+    )
 
 
 def _gate(c: Config) -> Gate:
@@ -92,7 +102,10 @@ def _experts(c: Config) -> MoE:
     router = Router(count, top_k, score="sigmoid", wide=True, normalize="epsilon" if normalize else "", scaled=True, correction=CORRECTION)
     shared = c.integer("n_shared_experts", "num_shared_experts", default=0, least=0)
     return MoE(
-        hidden, router, Experts(latent or hidden, ffn, count, top_k, _gate(c)), _dense(c, ffn * shared) if shared else None,
+        hidden,
+        router,
+        Experts(latent or hidden, ffn, count, top_k, _gate(c)),
+        _dense(c, ffn * shared) if shared else None,
         latent=("routed_expert_down_proj", "routed_expert_up_proj") if latent else ("", ""),
         latent_norm="routed_expert_norm" if latent and c.flag("latent_moe_use_norm", default=False) else "",
-    )  # fmt: skip
+    )

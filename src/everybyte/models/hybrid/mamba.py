@@ -24,10 +24,15 @@ def build(c: Config) -> Network:
 def _first(c: Config) -> Mamba1:
     hidden = c.integer("hidden_size")
     return Mamba1(
-        hidden, c.integer("intermediate_size", default=c.integer("expand", default=2) * hidden), c.integer("state_size", default=16),
-        c.integer("conv_kernel", default=4), dt_rank(c, "time_step_rank"), bias=c.flag("use_bias", default=False),
-        conv_bias=c.flag("use_conv_bias", default=True), norms="plain" if c.architecture == "FalconMambaForCausalLM" else "",
-    )  # fmt: skip
+        hidden,
+        c.integer("intermediate_size", default=c.integer("expand", default=2) * hidden),
+        c.integer("state_size", default=16),
+        c.integer("conv_kernel", default=4),
+        dt_rank(c, "time_step_rank"),
+        bias=c.flag("use_bias", default=False),
+        conv_bias=c.flag("use_conv_bias", default=True),
+        norms="plain" if c.architecture == "FalconMambaForCausalLM" else "",
+    )
 
 
 def dt_rank(c: Config, key: str) -> int:
@@ -41,7 +46,14 @@ def _second(c: Config) -> Mamba2:
     hidden = c.integer("hidden_size")
     bias = c.flag("use_bias", default=False)
     return Mamba2(
-        hidden, c.integer("num_heads", default=128), c.integer("head_dim", default=64), c.integer("n_groups", default=8),
-        c.integer("state_size", default=128), c.integer("conv_kernel", default=4), c.integer("chunk_size", default=256), bias=bias,
-        conv_bias=c.flag("use_conv_bias", default=True), out_bias=bias,
-    )  # fmt: skip
+        hidden,
+        c.integer("num_heads", default=128),
+        c.integer("head_dim", default=64),
+        c.integer("n_groups", default=8),
+        c.integer("state_size", default=128),
+        c.integer("conv_kernel", default=4),
+        c.integer("chunk_size", default=256),
+        bias=bias,
+        conv_bias=c.flag("use_conv_bias", default=True),
+        out_bias=bias,
+    )

@@ -51,10 +51,17 @@ def _pattern(c: Config) -> list[str]:
 def _mamba(c: Config) -> Mamba2:
     bias = c.flag("use_bias", default=False)
     return Mamba2(
-        c.integer("hidden_size"), c.integer("mamba_num_heads"), c.integer("mamba_head_dim"), c.integer("n_groups", "mamba_n_groups", default=8),
-        c.integer("ssm_state_size", default=128), c.integer("conv_kernel", "mamba_d_conv", default=4),
-        c.integer("chunk_size", "mamba_chunk_size", default=128), bias=bias, conv_bias=c.flag("use_conv_bias", default=True), out_bias=bias,
-    )  # fmt: skip
+        c.integer("hidden_size"),
+        c.integer("mamba_num_heads"),
+        c.integer("mamba_head_dim"),
+        c.integer("n_groups", "mamba_n_groups", default=8),
+        c.integer("ssm_state_size", default=128),
+        c.integer("conv_kernel", "mamba_d_conv", default=4),
+        c.integer("chunk_size", "mamba_chunk_size", default=128),
+        bias=bias,
+        conv_bias=c.flag("use_conv_bias", default=True),
+        out_bias=bias,
+    )
 
 
 def _attention(c: Config) -> Attention:

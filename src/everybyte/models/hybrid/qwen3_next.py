@@ -60,10 +60,14 @@ def _attention(c: Config) -> Attention:
 
 def _delta_net(c: Config) -> GatedDeltaNet:
     return GatedDeltaNet(
-        c.integer("hidden_size"), c.integer("linear_num_key_heads", default=16), c.integer("linear_num_value_heads", default=32),
-        c.integer("linear_key_head_dim", default=128), c.integer("linear_value_head_dim", default=128), c.integer("linear_conv_kernel_dim", default=4),
+        c.integer("hidden_size"),
+        c.integer("linear_num_key_heads", default=16),
+        c.integer("linear_num_value_heads", default=32),
+        c.integer("linear_key_head_dim", default=128),
+        c.integer("linear_value_head_dim", default=128),
+        c.integer("linear_conv_kernel_dim", default=4),
         joined=c.model_type == "qwen3_next",
-    )  # fmt: skip
+    )
 
 
 def _has_experts(c: Config) -> bool:

@@ -49,9 +49,16 @@ def _mamba(c: Config) -> Mamba2:
         raise BadInput(f"{c.path}.n_mamba_heads", f"must divide mamba_expand·hidden_size ({inner}), and {heads} does not")
     bias = c.flag("add_bias_linear", default=False)
     return Mamba2(
-        hidden, heads, inner // heads, c.integer("mamba_ngroups", default=1), c.integer("mamba_d_state", default=64),
-        c.integer("mamba_d_conv", default=4), c.integer("chunk_size", default=256), bias=bias, out_bias=bias,
-    )  # fmt: skip
+        hidden,
+        heads,
+        inner // heads,
+        c.integer("mamba_ngroups", default=1),
+        c.integer("mamba_d_state", default=64),
+        c.integer("mamba_d_conv", default=4),
+        c.integer("chunk_size", default=256),
+        bias=bias,
+        out_bias=bias,
+    )
 
 
 def _shared(c: Config, mamba: Mamba2, users: Users) -> SharedBlock:

@@ -16,9 +16,16 @@ from everybyte.models.patterns import sliding_layers
 
 NORM = Norm("rms", "gemma")
 DEFAULTS_3 = {
-    "vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4,
-    "head_dim": 256, "sliding_window": 4096, "max_position_embeddings": 131072,
-}  # fmt: skip
+    "vocab_size": 262208,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "sliding_window": 4096,
+    "max_position_embeddings": 131072,
+}
 """Gemma3TextConfig: published multimodal configurations leave out what equals it."""
 
 

@@ -33,7 +33,12 @@ def build(c: Config) -> Network:
     routed = Experts(hidden, ffn.integer("ffn_hidden_size", default=3584), experts, top_k, gate, names=("w1", "v1", "w2"), looped="flat")
     moe = MoE(hidden, Router(experts, top_k, leaf="router.layer", score="softmax-own", normalize="p-norm"), routed, experts_name="experts.mlp")
     block = Block(
-        attention, moe, NORM, pre=("norm_attn_norm.norm_1", "norm_attn_norm.norm_2"), mixer_name="norm_attn_norm.attn", mlp_name="ffn",
+        attention,
+        moe,
+        NORM,
+        pre=("norm_attn_norm.norm_1", "norm_attn_norm.norm_2"),
+        mixer_name="norm_attn_norm.attn",
+        mlp_name="ffn",
         dropout=c.number("resid_pdrop"),
-    )  # fmt: skip
+    )
     return decoder(c, layers=[block] * c.integer("n_layers"), tied=tied(c, default=False), norm=NORM, places=PLACES, experts=(experts, top_k))

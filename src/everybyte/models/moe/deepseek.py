@@ -86,10 +86,19 @@ def _attention(c: Config, full: bool) -> Attention | MLA:
     if sparse and full:
         indexer = Indexer(c.integer("index_n_heads"), c.integer("index_head_dim"), c.integer("index_topk"), c.integer("qk_rope_head_dim"))
     return MLA(
-        hidden, c.integer("num_attention_heads"), c.integer("q_lora_rank", default=0, least=0), c.integer("kv_lora_rank"),
-        c.integer("qk_nope_head_dim"), c.integer("qk_rope_head_dim"), c.integer("v_head_dim"), bias=bias, dropout=c.number("attention_dropout"),
-        complex_rope=c.architecture == "DeepseekV2ForCausalLM", indexer=indexer, sparse=sparse,
-    )  # fmt: skip
+        hidden,
+        c.integer("num_attention_heads"),
+        c.integer("q_lora_rank", default=0, least=0),
+        c.integer("kv_lora_rank"),
+        c.integer("qk_nope_head_dim"),
+        c.integer("qk_rope_head_dim"),
+        c.integer("v_head_dim"),
+        bias=bias,
+        dropout=c.number("attention_dropout"),
+        complex_rope=c.architecture == "DeepseekV2ForCausalLM",
+        indexer=indexer,
+        sparse=sparse,
+    )
 
 
 def _full_indexers(c: Config, layers: int) -> Sequence[bool]:

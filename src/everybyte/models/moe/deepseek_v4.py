@@ -68,9 +68,17 @@ def _attention(c: Config, kind: str) -> CompressedAttention:
             inner = Compressor(width, rate, rope, overlap=True)
             indexer = CompressedIndexer(c.integer("index_n_heads", default=64), width, c.integer("index_topk", default=512), inner)
     return CompressedAttention(
-        c.integer("hidden_size"), c.integer("num_attention_heads"), head_dim, c.integer("q_lora_rank"), rope, c.integer("sliding_window", default=128),
-        c.integer("o_groups", default=8), c.integer("o_lora_rank", default=1024), compressor, indexer,
-    )  # fmt: skip
+        c.integer("hidden_size"),
+        c.integer("num_attention_heads"),
+        head_dim,
+        c.integer("q_lora_rank"),
+        rope,
+        c.integer("sliding_window", default=128),
+        c.integer("o_groups", default=8),
+        c.integer("o_lora_rank", default=1024),
+        compressor,
+        indexer,
+    )
 
 
 def _experts(c: Config, hashed: bool) -> MoE:
@@ -81,7 +89,13 @@ def _experts(c: Config, hashed: bool) -> MoE:
     if score not in {"sqrtsoftplus", "sigmoid"}:
         raise BadInput(f"{c.path}.scoring_func", f"must be sqrtsoftplus or sigmoid, not {score!r}")
     router = Router(
-        count, top_k, score="sigmoid" if score == "sigmoid" else "sqrtsoftplus", wide_scores=False, normalize="quotient", scaled=True,
-        correction="" if hashed else "e_score_correction_bias", hashed_vocab=c.integer("vocab_size") if hashed else 0,
-    )  # fmt: skip
+        count,
+        top_k,
+        score="sigmoid" if score == "sigmoid" else "sqrtsoftplus",
+        wide_scores=False,
+        normalize="quotient",
+        scaled=True,
+        correction="" if hashed else "e_score_correction_bias",
+        hashed_vocab=c.integer("vocab_size") if hashed else 0,
+    )
     return MoE(hidden, router, Experts(hidden, ffn, count, top_k, gate), GatedProduct(hidden, ffn, gate, bias=c.flag("mlp_bias", default=False)))

@@ -24,7 +24,10 @@ def build(c: Config) -> Network:
     beside = GatedMLP(hidden, wide, activation) if c.flag("residual_moe", default=False) else None
     mixture = MoE(hidden, Router(experts, top_k), routed, shared=beside, shared_name="mlp")
     block = Block(
-        Attention(hidden, heads, kv_heads, head_dim), mixture, pre=("pre_attn_norm", "pre_moe_norm"), post=("post_attn_norm", "post_moe_norm"),
+        Attention(hidden, heads, kv_heads, head_dim),
+        mixture,
+        pre=("pre_attn_norm", "pre_moe_norm"),
+        post=("post_attn_norm", "post_moe_norm"),
         mlp_name="block_sparse_moe",
-    )  # fmt: skip
+    )
     return decoder(c, block, tied=tied(c, default=True), experts=(experts, top_k))

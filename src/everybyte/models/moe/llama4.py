@@ -29,7 +29,7 @@ def language_model(c: Config, places: Places = Places()) -> Network:  # noqa: B0
     blocks = [
         Block(_attention(c, turned), moe if index in routed else dense, mlp_name="feed_forward", holds=("out 0",))
         for index, turned in enumerate(_turned(c, layers))
-    ]  # fmt: skip
+    ]
     return decoder(c, layers=blocks, tied=tied(c, default=False), places=places, experts=(experts, top_k))
 
 

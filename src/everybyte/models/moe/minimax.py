@@ -56,9 +56,11 @@ def language_model(c: Config, places: Places = Places()) -> Network:  # noqa: B0
     moe = MoE(hidden, router, routed, shared, shared_first=True, scaled=True)
     sparse = c.part("sparse_attention_config")  # the fields of the checkpoint; the file that transformers writes has its own, side by side with the others
     indexer = BlockIndexer(
-        sparse.integer("sparse_num_index_heads", "index_n_heads", default=4), sparse.integer("sparse_index_dim", "index_head_dim", default=128),
-        sparse.integer("sparse_topk_blocks", "index_topk_blocks", default=16), sparse.integer("sparse_block_size", "index_block_size", default=128),
-    )  # fmt: skip
+        sparse.integer("sparse_num_index_heads", "index_n_heads", default=4),
+        sparse.integer("sparse_index_dim", "index_head_dim", default=128),
+        sparse.integer("sparse_topk_blocks", "index_topk_blocks", default=16),
+        sparse.integer("sparse_block_size", "index_block_size", default=128),
+    )
 
     def block(routes: bool, chooses: bool) -> Block:
         attention = Attention(

@@ -54,8 +54,10 @@ def experts_layer(c: Config, *, shared: bool, normalize: bool = False) -> MoE:
         Router(experts, top_k, normalize="in-place" if normalize else "", narrow=True),
         Experts(hidden, c.integer("moe_intermediate_size"), experts, top_k, Gate(c.activation())),
         GatedMLP(hidden, c.integer("shared_expert_intermediate_size"), c.activation()) if shared else None,
-        shared_name="shared_expert", shared_first=True, shared_gate="shared_expert_gate" if shared else "",
-    )  # fmt: skip
+        shared_name="shared_expert",
+        shared_first=True,
+        shared_gate="shared_expert_gate" if shared else "",
+    )
 
 
 def routed_layers(c: Config) -> list[bool]:

@@ -12,14 +12,24 @@ from everybyte.models.config import Config
 
 CLASS_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "llama": {
-        "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 32000,
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "vocab_size": 32000,
         "max_position_embeddings": 2048,
     },
     "mistral": {
-        "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
-        "vocab_size": 32000, "max_position_embeddings": 131072, "sliding_window": 4096,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 32000,
+        "max_position_embeddings": 131072,
+        "sliding_window": 4096,
     },
-}  # fmt: skip
+}
 """model_type -> what the configuration class fills in where a text_config leaves it out (configuration_llama.py, configuration_mistral.py)."""
 
 INHERITED = ("tie_word_embeddings", "torch_dtype", "dtype")

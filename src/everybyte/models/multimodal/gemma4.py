@@ -34,12 +34,21 @@ def build(c: Config) -> Network:
     stem = Gemma4Stem(vocab, hidden, place, own, len(blocks), text.integer("vocab_size_per_layer_input", default=262144))
     tied = c.flag("tie_word_embeddings", default=text.flag("tie_word_embeddings", default=True))
     return Network(
-        c.name, c.model_type, hidden, vocab, runs_of(f"{place}.layers", blocks), stem, FinalNorm(NORM, f"{place}.norm"),
-        Head(hidden, vocab, tied, softcap=text.has("final_logit_softcapping")), tied, towers=_towers(c, hidden) if whole else (),
+        c.name,
+        c.model_type,
+        hidden,
+        vocab,
+        runs_of(f"{place}.layers", blocks),
+        stem,
+        FinalNorm(NORM, f"{place}.norm"),
+        Head(hidden, vocab, tied, softcap=text.has("final_logit_softcapping")),
+        tied,
+        towers=_towers(c, hidden) if whole else (),
         dtype=text.dtype() if text.has("dtype") or text.has("torch_dtype") else c.dtype(),
-        max_positions=text.integer("max_position_embeddings", default=131072), experts=experts.experts.count if experts else 0,
+        max_positions=text.integer("max_position_embeddings", default=131072),
+        experts=experts.experts.count if experts else 0,
         top_k=experts.experts.top_k if experts else 0,
-    )  # fmt: skip
+    )
 
 
 def _own_width(c: Config) -> int:
@@ -59,11 +68,14 @@ def _blocks(c: Config) -> list[Gemma4Block]:
     double = c.flag("use_double_wide_mlp", default=False)
     return [
         Gemma4Block(
-            _attention(c, hidden, slides, index >= layers - shared), GatedMLP(hidden, ffn * (2 if double and index >= layers - shared else 1), act),
-            experts, own, act,
+            _attention(c, hidden, slides, index >= layers - shared),
+            GatedMLP(hidden, ffn * (2 if double and index >= layers - shared else 1), act),
+            experts,
+            own,
+            act,
         )
         for index, slides in enumerate(sliding)
-    ]  # fmt: skip
+    ]
 
 
 def _attention(c: Config, hidden: int, slides: bool, reads_earlier: bool) -> Gemma4Attention:
@@ -75,9 +87,16 @@ def _attention(c: Config, hidden: int, slides: bool, reads_earlier: bool) -> Gem
     if heads % kv_heads:
         raise BadInput(f"{c.path}.num_key_value_heads", f"must divide num_attention_heads: {kv_heads} does not divide {heads}")
     return Gemma4Attention(
-        hidden, heads, kv_heads, head_dim, window=c.integer("sliding_window", default=512) if slides else 0, one_projection=one and not slides,
-        reads_earlier=reads_earlier, bias=c.flag("attention_bias", default=False), dropout=c.number("attention_dropout"),
-    )  # fmt: skip
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        window=c.integer("sliding_window", default=512) if slides else 0,
+        one_projection=one and not slides,
+        reads_earlier=reads_earlier,
+        bias=c.flag("attention_bias", default=False),
+        dropout=c.number("attention_dropout"),
+    )
 
 
 def _experts(c: Config, hidden: int) -> Gemma4Experts | None:

@@ -44,9 +44,16 @@ def _tower(c: Config, out: int) -> Tower:
     )
     block = Block(attention, PlainMLP(hidden, inner, "gelu"), Norm("layer"))
     tail = ShuffledProjector(
-        hidden, inner, c.integer("projector_input_dim", default=4096), c.integer("projector_output_dim", default=4096), out, grid, area, PLACE,
+        hidden,
+        inner,
+        c.integer("projector_input_dim", default=4096),
+        c.integer("projector_output_dim", default=4096),
+        out,
+        grid,
+        area,
+        PLACE,
         "multi_modal_projector",
-    )  # fmt: skip
+    )
     runs = (Run(f"{PLACE}.model.layers", 0, c.integer("num_hidden_layers", default=34), block),)
     stem = UnfoldedPatches(channels * tall * wide, hidden, grid, PLACE)
     return Tower("vision", grid + 1, runs, hidden, stem, tail, image(channels, *sides(c, "image_size")))

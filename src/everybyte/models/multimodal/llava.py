@@ -31,7 +31,12 @@ def build(c: Config) -> Network:
         raise BadInput(f"{c.path}.vision_feature_layer", "must be one layer: several layers side by side are not supported")
     mistral = c.architecture == "Mistral3ForConditionalGeneration"
     projector = Projector(
-        source, hidden, c.activation("gelu", "projector_hidden_act"), c.flag("multimodal_projector_bias", default=not mistral), PROJECTOR,
-        c.integer("spatial_merge_size", default=2) if mistral else 1, Norm() if mistral else None,
-    )  # fmt: skip
+        source,
+        hidden,
+        c.activation("gelu", "projector_hidden_act"),
+        c.flag("multimodal_projector_bias", default=not mistral),
+        PROJECTOR,
+        c.integer("spatial_merge_size", default=2) if mistral else 1,
+        Norm() if mistral else None,
+    )
     return with_towers(c, text.architecture or MODEL_TYPES.get(text.model_type, "LlamaForCausalLM"), (image_tower(vision, TOWER, projector),))

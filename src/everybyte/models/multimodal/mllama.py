@@ -26,14 +26,29 @@ VISION, PROJECTOR = "model.vision_model", "model.multi_modal_projector"
 EXTRA_TOKENS = 8
 """Rows of the embedding beyond the vocabulary (MllamaTextModel), so that the head is never tied to it."""
 TEXT_DEFAULTS: Mapping[str, Any] = {
-    "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 40, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
-    "max_position_embeddings": 131072, "cross_attention_layers": [3, 8, 13, 18, 23, 28, 33, 38],
-}  # fmt: skip
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 40,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "cross_attention_layers": [3, 8, 13, 18, 23, 28, 33, 38],
+}
 VISION_DEFAULTS: Mapping[str, Any] = {
-    "hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 32, "num_global_layers": 8, "attention_heads": 16, "num_channels": 3,
-    "image_size": 448, "patch_size": 14, "max_num_tiles": 4, "vision_output_dim": 7680, "intermediate_layers_indices": [3, 7, 15, 23, 30],
+    "hidden_size": 1280,
+    "intermediate_size": 5120,
+    "num_hidden_layers": 32,
+    "num_global_layers": 8,
+    "attention_heads": 16,
+    "num_channels": 3,
+    "image_size": 448,
+    "patch_size": 14,
+    "max_num_tiles": 4,
+    "vision_output_dim": 7680,
+    "intermediate_layers_indices": [3, 7, 15, 23, 30],
     "supported_aspect_ratios": [[1, 1], [1, 2], [1, 3], [1, 4], [2, 1], [2, 2], [3, 1], [4, 1]],
-}  # fmt: skip
+}
 """What the configuration classes fill in (configuration_mllama.py)."""
 
 
@@ -56,9 +71,13 @@ def _layers(c: Config) -> list[Any]:
     dropout = c.number("dropout")
     own = Block(Attention(hidden, heads, kv_heads, head_dim, dropout=dropout), mlp)
     cross = GatedBlock(
-        MaskedAttention(hidden, heads, kv_heads, head_dim, memory=True, dropout=dropout), mlp, Norm(),
-        ("cross_attn_attn_gate", "cross_attn_mlp_gate"), "cross_attn", masked=True,
-    )  # fmt: skip
+        MaskedAttention(hidden, heads, kv_heads, head_dim, memory=True, dropout=dropout),
+        mlp,
+        Norm(),
+        ("cross_attn_attn_gate", "cross_attn_mlp_gate"),
+        "cross_attn",
+        masked=True,
+    )
     crossing = c.integers("cross_attention_layers")
     return [cross if index in crossing else own for index in range(c.integer("num_hidden_layers"))]
 

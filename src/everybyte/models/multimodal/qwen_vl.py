@@ -65,8 +65,15 @@ def _windowed(c: Config) -> Tower:
         for index in range(c.integer("depth", default=32))
     ]
     merger = PatchMerger(
-        hidden, c.integer("out_hidden_size", default=3584), merge, f"{TOWER}.merger", norm, "ln_q", ("mlp.0", "mlp.2"), sorted_back=True,
-    )  # fmt: skip
+        hidden,
+        c.integer("out_hidden_size", default=3584),
+        merge,
+        f"{TOWER}.merger",
+        norm,
+        "ln_q",
+        ("mlp.0", "mlp.2"),
+        sorted_back=True,
+    )
     stem = CutPatches(channels, patch, hidden, f"{TOWER}.patch_embed.proj", sorted=True)
     return Tower("visual", 0, runs_of(f"{TOWER}.blocks", blocks), hidden, stem, merger, cut(channels, patch))
 

@@ -15,15 +15,25 @@ LLAMACPP = ("llama.cpp", "ollama")
 SHARES = (0.95, 0.97, 0.98)
 """Shares of the device that people give an engine when the default is too small."""
 PACKED = {
-    "vllm": ("fp8", "awq"), "sglang": ("fp8", "awq"), "tensorrt-llm": ("fp8", "awq"), "lmdeploy": ("awq",), "tgi": ("fp8", "awq"),
-    "transformers": ("int8", "nf4"), "mlx": ("int8", "int4"),
-}  # fmt: skip
+    "vllm": ("fp8", "awq"),
+    "sglang": ("fp8", "awq"),
+    "tensorrt-llm": ("fp8", "awq"),
+    "lmdeploy": ("awq",),
+    "tgi": ("fp8", "awq"),
+    "transformers": ("int8", "nf4"),
+    "mlx": ("int8", "int4"),
+}
 """Formats that an engine loads, the widest first."""
 BITS = {"fp32": 32.0, "bf16": 16.0, "fp16": 16.0, "fp8": 8.0, "int8": 8.0, "awq": 4.0, "nf4": 4.0, "int4": 4.0, "gptq": 4.0, "mxfp4": 4.0, "nvfp4": 4.0}
 CACHES = {
-    "vllm": ("fp8",), "sglang": ("fp8_e5m2",), "tensorrt-llm": ("fp8",), "lmdeploy": ("int8",), "llama.cpp": ("q8_0", "q4_0"), "ollama": ("q8_0", "q4_0"),
+    "vllm": ("fp8",),
+    "sglang": ("fp8_e5m2",),
+    "tensorrt-llm": ("fp8",),
+    "lmdeploy": ("int8",),
+    "llama.cpp": ("q8_0", "q4_0"),
+    "ollama": ("q8_0", "q4_0"),
     "exllama": ("q8", "q4"),
-}  # fmt: skip
+}
 WIDE_CACHES = ("", "auto", "fp16", "bf16", "fp32")
 
 
@@ -103,12 +113,24 @@ SERVING: tuple[Move, ...] = (
     Move("quantized cache", 4, "a small loss of quality", _cache, changes_objective=True),
     Move("quantized weights", 5, "a loss of quality that grows as bits get fewer", _weights, changes_objective=True, excludes=("GGUF",)),
     Move(
-        "GGUF", 6, "llama.cpp with quantized weights: fewer requests at once, a loss of quality", _gguf, changes_objective=True, restarts=True,
+        "GGUF",
+        6,
+        "llama.cpp with quantized weights: fewer requests at once, a loss of quality",
+        _gguf,
+        changes_objective=True,
+        restarts=True,
         excludes=(
-            "quantized weights", "quantized cache", "share of the GPU", "smaller pieces of prompts", "no CUDA graphs", "shorter context", "fewer at once",
-            "more GPUs", "larger GPU",
+            "quantized weights",
+            "quantized cache",
+            "share of the GPU",
+            "smaller pieces of prompts",
+            "no CUDA graphs",
+            "shorter context",
+            "fewer at once",
+            "more GPUs",
+            "larger GPU",
         ),
     ),
     Move("layers on the host", 8, "layers on the CPU: much slower", _layers_on_host),
-)  # fmt: skip
+)
 """In the order of what they cost."""

@@ -134,5 +134,5 @@ TRAINING: tuple[Move, ...] = (
     Move("LoRA", 6, "trains an adapter, not all weights", _lora, changes_objective=True, restarts=True, excludes=("QLoRA", *OF_FULL_TRAINING)),
     Move("QLoRA", 7, "trains an adapter over 4-bit weights", _qlora, changes_objective=True, restarts=True, excludes=("LoRA", *OF_FULL_TRAINING)),
     Move("shorter sequences", 7, "longer texts are cut", _shorter, changes_objective=True),
-)  # fmt: skip
+)
 """In the order of what they cost."""

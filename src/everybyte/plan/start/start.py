@@ -63,9 +63,12 @@ SHORTEST_DEFAULT = 1024
 """No framework's own length of sequences is shorter; a model with fewer positions gets those."""
 
 RIVALS: dict[str, tuple[str, ...]] = {
-    "train.micro_batch": ("train.tokens",), "train.seq_len": ("train.tokens",), "train.dtypes.weights": ("train.precision",),
-    "train.precision": ("train.dtypes",), "train.grad_accum": ("train.pipeline.microbatches",),
-}  # fmt: skip
+    "train.micro_batch": ("train.tokens",),
+    "train.seq_len": ("train.tokens",),
+    "train.dtypes.weights": ("train.precision",),
+    "train.precision": ("train.dtypes",),
+    "train.grad_accum": ("train.pipeline.microbatches",),
+}
 """Keys that say what another one would."""
 
 

@@ -28,9 +28,19 @@ APART: Spec = {"axis": {"x": "independent", "y": "independent"}}
 
 def _axis(capacity: int, theme: Theme) -> Spec:
     return {
-        "values": [gib(capacity)], "title": None, "grid": False, "ticks": False, "domain": False, "labelColor": CAPACITY.on(theme), "labelFontWeight": 600,
-        "labelFontSize": SMALL, "labelOverlap": False, "labelBound": False, "labelFlush": False, "labelPadding": 5,
-    }  # fmt: skip
+        "values": [gib(capacity)],
+        "title": None,
+        "grid": False,
+        "ticks": False,
+        "domain": False,
+        "labelColor": CAPACITY.on(theme),
+        "labelFontWeight": 600,
+        "labelFontSize": SMALL,
+        "labelOverlap": False,
+        "labelBound": False,
+        "labelFlush": False,
+        "labelPadding": 5,
+    }
 
 
 def _line(capacity: int, theme: Theme, encoding: Spec) -> Spec:

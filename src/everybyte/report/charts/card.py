@@ -53,10 +53,18 @@ def rows(answer: Answer, rank: RankAnswer) -> list[Row]:
         size = parts[category]
         label = f"{category_label(category)} {short_size(size)}"
         share = f"{100 * size / needed:.1f} %" if needed else ""
-        out.append({
-            "category": label, "from": gib(start), "to": gib(start + size), "bytes": size, "size": exact(size), "share": share,
-            "place": category_label(category), "rim": rim(WIDTH * size / end),
-        })  # fmt: skip
+        out.append(
+            {
+                "category": label,
+                "from": gib(start),
+                "to": gib(start + size),
+                "bytes": size,
+                "size": exact(size),
+                "share": share,
+                "place": category_label(category),
+                "rim": rim(WIDTH * size / end),
+            }
+        )
         start += size
     return out
 
@@ -90,10 +98,13 @@ def _room(needed: int, capacity: int, theme: Theme) -> list[Spec]:
         "data": data,
         "mark": {"type": "rect", "fill": FREE.on(theme), "stroke": LINE.on(theme)},
         "encoding": {
-            "x": x, "x2": {"field": "to"}, "y": {"value": LABEL_ROOM}, "y2": {"value": LABEL_ROOM + HEIGHT},
+            "x": x,
+            "x2": {"field": "to"},
+            "y": {"value": LABEL_ROOM},
+            "y2": {"value": LABEL_ROOM + HEIGHT},
             "tooltip": tooltip(("words", "room"), ("size", "bytes")),
         },
-    }  # fmt: skip
+    }
     if free < LEAST_ROOM * capacity:
         return [frame]
     words = {
@@ -117,10 +128,15 @@ def _limit(needed: int, capacity: int, end: int, theme: Theme) -> list[Spec]:
     words = {
         "data": data,
         "mark": {
-            "type": "text", "align": "right" if left else "left", "dx": -5 if left else 5, "color": CAPACITY.on(theme), "fontWeight": 600, "fontSize": SMALL,
+            "type": "text",
+            "align": "right" if left else "left",
+            "dx": -5 if left else 5,
+            "color": CAPACITY.on(theme),
+            "fontWeight": 600,
+            "fontSize": SMALL,
         },
         "encoding": {"x": x, "y": {"value": 8}, "text": {"field": "words"}},
-    }  # fmt: skip
+    }
     return [line, words] if needed <= capacity else [*_overrun(needed, capacity, end, theme), line, words]
 
 
@@ -131,9 +147,12 @@ def _overrun(needed: int, capacity: int, end: int, theme: Theme) -> list[Spec]:
         "data": data,
         "mark": {"type": "rect", "fill": None, "stroke": BAD.on(theme), "strokeWidth": 3, "strokeDash": [5, 3]},
         "encoding": {
-            "x": {"field": "from", "type": "quantitative"}, "x2": {"field": "to"}, "y": {"value": LABEL_ROOM - 1}, "y2": {"value": LABEL_ROOM + HEIGHT + 1},
+            "x": {"field": "from", "type": "quantitative"},
+            "x2": {"field": "to"},
+            "y": {"value": LABEL_ROOM - 1},
+            "y2": {"value": LABEL_ROOM + HEIGHT + 1},
         },
-    }  # fmt: skip
+    }
     if end / 3 >= capacity or over < 0.2 * end:
         return [frame]
     words = {

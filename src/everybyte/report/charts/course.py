@@ -51,16 +51,22 @@ def _areas(instants: list[Instant], found: list[Category], domain: float, theme:
         "mark": {"type": "area", "interpolate": "step-after"},
         "encoding": {
             "x": {
-                "field": "event", "type": "quantitative", "title": "event", "scale": {"nice": False, "zero": False},
+                "field": "event",
+                "type": "quantitative",
+                "title": "event",
+                "scale": {"nice": False, "zero": False},
                 "axis": {"grid": False, "labelExpr": "format(datum.value, ',~r')", "labelOverlap": True},
             },
             "y": {
-                "field": "from", "type": "quantitative", "scale": {"domain": [0, domain], "nice": False}, "axis": size_axis(domain=False, ticks=False),
+                "field": "from",
+                "type": "quantitative",
+                "scale": {"domain": [0, domain], "nice": False},
+                "axis": size_axis(domain=False, ticks=False),
             },
             "y2": {"field": "to"},
             "color": colours(plain_labels(found), theme),
         },
-    }  # fmt: skip
+    }
 
 
 def _steps(timeline: Timeline, domain: float, theme: Theme) -> list[Spec]:

@@ -34,10 +34,12 @@ def knob(sweep: Sweep, theme: Theme = "light") -> Spec:
     ceiling = min(top, 2 * sweep.capacity) if sweep.capacity else top
     found = in_stack_order({category for point in sweep.points for category in point.parts})
     x: Spec = {
-        "field": "left", "type": "quantitative", "title": f"{sweep.key}, tokens" if sweep.key.endswith(TOKENS) else sweep.key,
+        "field": "left",
+        "type": "quantitative",
+        "title": f"{sweep.key}, tokens" if sweep.key.endswith(TOKENS) else sweep.key,
         "scale": {"type": _scale(sweep), "domain": [edges[0], edges[-1]], "nice": False, **({"base": 2} if _scale(sweep) == "log" else {})},
         "axis": {"values": _ticks(sweep), "format": ",d", "grid": False, "labelOverlap": "greedy", "labelSeparation": 8},
-    }  # fmt: skip
+    }
     layers = [_columns(rows(sweep, ceiling), found, ceiling, x, theme), *_refused(sweep, theme)]
     if sweep.capacity is not None:
         layers.append(across(sweep.capacity, theme))
@@ -54,11 +56,23 @@ def rows(sweep: Sweep, ceiling: int = 1) -> list[Row]:
         start = 0
         for category in in_stack_order(point.parts):
             for size, spare in _used_and_spare(sweep, point, category):
-                out.append({
-                    "value": point.value, "left": edges[index], "right": edges[index + 1], "category": category_label(category), "from": gib(start),
-                    "to": gib(start + size), "bytes": size, "size": exact(size), "whole": exact(point.needed or 0), "fits": point.fits, "spare": spare,
-                    "verdict": _verdict(point, sweep), "rim": min(0.6, rim(HEIGHT * size / ceiling)),
-                })  # fmt: skip
+                out.append(
+                    {
+                        "value": point.value,
+                        "left": edges[index],
+                        "right": edges[index + 1],
+                        "category": category_label(category),
+                        "from": gib(start),
+                        "to": gib(start + size),
+                        "bytes": size,
+                        "size": exact(size),
+                        "whole": exact(point.needed or 0),
+                        "fits": point.fits,
+                        "spare": spare,
+                        "verdict": _verdict(point, sweep),
+                        "rim": min(0.6, rim(HEIGHT * size / ceiling)),
+                    }
+                )
                 start += size
     return out
 
@@ -119,7 +133,9 @@ def _columns(data: list[Row], found: list[Category], ceiling: int, x: Spec, them
             "x": x,
             "x2": {"field": "right"},
             "y": {
-                "field": "from", "type": "quantitative", "scale": {"domain": [0, 1.08 * ceiling / GiB], "nice": False},
+                "field": "from",
+                "type": "quantitative",
+                "scale": {"domain": [0, 1.08 * ceiling / GiB], "nice": False},
                 "axis": size_axis(domain=False, ticks=False),
             },
             "y2": {"field": "to"},
@@ -127,20 +143,24 @@ def _columns(data: list[Row], found: list[Category], ceiling: int, x: Spec, them
             "opacity": {"condition": [{"test": "datum.spare", "value": 0.25}, {"test": "datum.fits || datum.verdict == ''", "value": 1}], "value": 0.45},
             "tooltip": tooltip(("value", "value"), ("category", "category"), ("size", "bytes"), ("whole", "total"), ("verdict", "verdict")),
         },
-    }  # fmt: skip
+    }
 
 
 def _refused(sweep: Sweep, theme: Theme) -> list[Spec]:
     values = [{"value": point.value, "why": point.refused} for point in sweep.points if point.refused]
     if not values:
         return []
-    return [{
-        "data": {"values": values},
-        "mark": {"type": "text", "text": "×", "fontSize": 14, "color": FAINT_TEXT.on(theme), "dy": -8},
-        "encoding": {
-            "x": {"field": "value", "type": "quantitative", "axis": None}, "y": {"value": "height"}, "tooltip": tooltip(("value", "value"), ("why", "refused")),
-        },
-    }]  # fmt: skip
+    return [
+        {
+            "data": {"values": values},
+            "mark": {"type": "text", "text": "×", "fontSize": 14, "color": FAINT_TEXT.on(theme), "dy": -8},
+            "encoding": {
+                "x": {"field": "value", "type": "quantitative", "axis": None},
+                "y": {"value": "height"},
+                "tooltip": tooltip(("value", "value"), ("why", "refused")),
+            },
+        }
+    ]
 
 
 def _mark(sweep: Sweep, theme: Theme) -> list[Spec]:
@@ -159,11 +179,16 @@ def _mark(sweep: Sweep, theme: Theme) -> list[Spec]:
     text = {
         "data": data,
         "mark": {
-            "type": "text", "align": "right" if late else "left", "dx": 1 if late else -1, "dy": -8, "fontWeight": 700, "fontSize": SMALL,
+            "type": "text",
+            "align": "right" if late else "left",
+            "dx": 1 if late else -1,
+            "dy": -8,
+            "fontWeight": 700,
+            "fontSize": SMALL,
             "color": GOOD.on(theme),
         },
         "encoding": {"x": x, "y": {"value": 0}, "text": {"field": "words"}, "tooltip": details},
-    }  # fmt: skip
+    }
     return [line, text]
 
 

@@ -78,10 +78,17 @@ def rows(rank: RankAnswer, top: int = 1) -> list[Row]:
         start = 0
         for category in in_stack_order(parts):
             size = parts[category]
-            out.append({
-                "phase": spoken(phase.name), "category": category_label(category), "from": gib(start), "to": gib(start + size),
-                "bytes": size, "size": exact(size), "rim": rim(HEIGHT * size / (ROOM * top)),
-            })  # fmt: skip
+            out.append(
+                {
+                    "phase": spoken(phase.name),
+                    "category": category_label(category),
+                    "from": gib(start),
+                    "to": gib(start + size),
+                    "bytes": size,
+                    "size": exact(size),
+                    "rim": rim(HEIGHT * size / (ROOM * top)),
+                }
+            )
             start += size
     return out
 
@@ -90,10 +97,16 @@ def _totals(rank: RankAnswer) -> list[Row]:
     out = []
     for phase in rank.phases:
         size = sum(living(rank, phase.name, outside=False).values())
-        out.append({
-            "phase": spoken(phase.name), "bytes": size, "gib": gib(size), "short": short_size(size), "peak": phase.name == rank.peak_phase,
-            "allocated": exact(phase.allocated),
-        })  # fmt: skip
+        out.append(
+            {
+                "phase": spoken(phase.name),
+                "bytes": size,
+                "gib": gib(size),
+                "short": short_size(size),
+                "peak": phase.name == rank.peak_phase,
+                "allocated": exact(phase.allocated),
+            }
+        )
     return out
 
 
@@ -105,14 +118,16 @@ def _stacks(data: list[Row], found: list[Category], top: int, x: Spec, theme: Th
             "strokeWidth": RIM,
             "x": x,
             "y": {
-                "field": "from", "type": "quantitative", "scale": {"domain": [0, ROOM * top / GiB], "nice": False},
+                "field": "from",
+                "type": "quantitative",
+                "scale": {"domain": [0, ROOM * top / GiB], "nice": False},
                 "axis": size_axis(domain=False, ticks=False),
             },
             "y2": {"field": "to"},
             "color": colours(plain_labels(found), theme),
             "tooltip": tooltip(("phase", "phase"), ("category", "category"), ("size", "bytes")),
         },
-    }  # fmt: skip
+    }
 
 
 def _labels(totals: list[Row], x: Spec, theme: Theme) -> list[Spec]:

@@ -122,11 +122,22 @@ def _row(box: Box, total: int, theme: Theme) -> Row:
     height = HEIGHT * box.bytes / total if total else 0
     fill = mixed(CATEGORY_COLOUR[box.category].on(theme), BACKGROUND.on(theme), SHARES[box.level])
     return {
-        "level": box.level, "category": category_label(box.category), "left": left, "right": right, "from": gib(box.start), "to": gib(box.start + box.bytes),
-        "path": " › ".join(box.path), "bytes": box.bytes, "size": exact(box.bytes), "share": f"{100 * box.bytes / total:.1f} %" if total else "",
-        "label": f"{box.path[-1]}  {short_size(box.bytes)}" if height >= LINE else "", "middle": gib(box.start + box.bytes / 2),
-        "fill": fill, "ink": ink_on(fill), "rim": rim(height),
-    }  # fmt: skip
+        "level": box.level,
+        "category": category_label(box.category),
+        "left": left,
+        "right": right,
+        "from": gib(box.start),
+        "to": gib(box.start + box.bytes),
+        "path": " › ".join(box.path),
+        "bytes": box.bytes,
+        "size": exact(box.bytes),
+        "share": f"{100 * box.bytes / total:.1f} %" if total else "",
+        "label": f"{box.path[-1]}  {short_size(box.bytes)}" if height >= LINE else "",
+        "middle": gib(box.start + box.bytes / 2),
+        "fill": fill,
+        "ink": ink_on(fill),
+        "rim": rim(height),
+    }
 
 
 def _labels(data: list[Row]) -> Spec:

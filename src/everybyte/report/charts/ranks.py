@@ -27,9 +27,12 @@ def ranks(answer: Answer, theme: Theme = "light") -> Spec:
     data = [row for rank in shown for row in _rows(answer, rank, end)]
     step = 24 if len(shown) <= 24 else 16
     y: Spec = {
-        "field": "rank", "type": "nominal", "sort": [_label(rank) for rank in shown], "title": None,
+        "field": "rank",
+        "type": "nominal",
+        "sort": [_label(rank) for rank in shown],
+        "title": None,
         "axis": {"ticks": False, "domain": False, "labelLimit": LABEL_ROOM, "labelPadding": 6},
-    }  # fmt: skip
+    }
     found = in_stack_order({category for rank in shown for category in by_category(rank, rank_needs(answer, rank))})
     layers = [_bars(data, found, end, y, theme), *([upright(capacity, theme)] if capacity is not None else []), _sizes(totals, y)]
     return picture(
@@ -55,10 +58,18 @@ def _rows(answer: Answer, rank: RankAnswer, end: int) -> list[Row]:
     out, start = [], 0
     for category in in_stack_order(parts):
         size = parts[category]
-        out.append({
-            "rank": _label(rank), "category": category_label(category), "from": gib(start), "to": gib(start + size), "bytes": size, "size": exact(size),
-            "phase": spoken(rank.peak_phase), "rim": rim((WIDTH - LABEL_ROOM) * size / end),
-        })  # fmt: skip
+        out.append(
+            {
+                "rank": _label(rank),
+                "category": category_label(category),
+                "from": gib(start),
+                "to": gib(start + size),
+                "bytes": size,
+                "size": exact(size),
+                "phase": spoken(rank.peak_phase),
+                "rim": rim((WIDTH - LABEL_ROOM) * size / end),
+            }
+        )
         start += size
     return out
 

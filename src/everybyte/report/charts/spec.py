@@ -50,20 +50,41 @@ def _config(theme: Theme) -> Spec:
     return {
         "font": FONT,
         "title": {
-            "anchor": "start", "frame": "group", "color": text, "fontSize": LARGE, "fontWeight": 600, "subtitleColor": faint, "subtitleFontSize": NORMAL,
-            "subtitlePadding": 5, "offset": 12,
+            "anchor": "start",
+            "frame": "group",
+            "color": text,
+            "fontSize": LARGE,
+            "fontWeight": 600,
+            "subtitleColor": faint,
+            "subtitleFontSize": NORMAL,
+            "subtitlePadding": 5,
+            "offset": 12,
         },
         "axis": {
-            "labelColor": faint, "titleColor": faint, "labelFontSize": SMALL, "titleFontSize": SMALL, "titleFontWeight": "normal", "gridColor": line,
-            "domainColor": line, "tickColor": line,
+            "labelColor": faint,
+            "titleColor": faint,
+            "labelFontSize": SMALL,
+            "titleFontSize": SMALL,
+            "titleFontWeight": "normal",
+            "gridColor": line,
+            "domainColor": line,
+            "tickColor": line,
         },
         "legend": {
-            "labelColor": text, "titleColor": faint, "labelFontSize": NORMAL, "titleFontSize": SMALL, "titleFontWeight": "normal",
-            "symbolSize": 110, "symbolStrokeWidth": 0, "labelLimit": 320, "columnPadding": 18, "rowPadding": 4,
+            "labelColor": text,
+            "titleColor": faint,
+            "labelFontSize": NORMAL,
+            "titleFontSize": SMALL,
+            "titleFontWeight": "normal",
+            "symbolSize": 110,
+            "symbolStrokeWidth": 0,
+            "labelLimit": 320,
+            "columnPadding": 18,
+            "rowPadding": 4,
         },
         "text": {"color": text, "fontSize": SMALL},
         "view": {"stroke": None},
-    }  # fmt: skip
+    }
 
 
 def in_stack_order(categories: Iterable[Category]) -> list[Category]:

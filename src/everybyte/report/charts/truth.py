@@ -42,7 +42,7 @@ def truth(comparisons: Sequence[Comparison], theme: Theme = "light", figure: str
             "shape": {**kind, "scale": {"domain": kinds, "range": list(SHAPES)}},
             "tooltip": tooltip(("id", "record"), ("group", "group"), ("figure", "figure"), ("was", "measured"), ("said", "predicted"), ("error", "error")),
         },
-    }  # fmt: skip
+    }
     errors = sorted(abs(c.error) for c in chosen if c.error is not None)
     return picture(
         {"width": SIDE, "height": SIDE, "layer": [*_lines(low, high, theme), points]},
@@ -72,10 +72,16 @@ def _row(c: Comparison, kinds: Sequence[str]) -> Row:
     kind = _kind(c)
     assert c.predicted is not None
     return {
-        "id": c.id, "group": c.group, "figure": c.figure, "kind": kind if kind in kinds else OTHERS, "measured": float(f"{c.measured / GiB:.5g}"),
-        "predicted": float(f"{c.predicted / GiB:.5g}"), "was": short_size(round(c.measured), digits=2), "said": short_size(round(c.predicted), digits=2),
+        "id": c.id,
+        "group": c.group,
+        "figure": c.figure,
+        "kind": kind if kind in kinds else OTHERS,
+        "measured": float(f"{c.measured / GiB:.5g}"),
+        "predicted": float(f"{c.predicted / GiB:.5g}"),
+        "was": short_size(round(c.measured), digits=2),
+        "said": short_size(round(c.predicted), digits=2),
         "error": "" if c.error is None else f"{100 * c.error:+.2f} %",
-    }  # fmt: skip
+    }
 
 
 def _lines(low: float, high: float, theme: Theme) -> list[Spec]:
@@ -84,11 +90,13 @@ def _lines(low: float, high: float, theme: Theme) -> list[Spec]:
     for factor, dash in ((1 - BAND, [3, 3]), (1, []), (1 + BAND, [3, 3])):
         start, end = max(low, low / factor), min(high, high / factor)
         ends = [{"m": start, "p": start * factor}, {"m": end, "p": end * factor}]
-        out.append({
-            "data": {"values": ends},
-            "mark": {"type": "line", "color": FAINT_TEXT.on(theme), "strokeWidth": 1, **({"strokeDash": dash} if dash else {})},
-            "encoding": {"x": {"field": "m", "type": "quantitative"}, "y": {"field": "p", "type": "quantitative"}},
-        })  # fmt: skip
+        out.append(
+            {
+                "data": {"values": ends},
+                "mark": {"type": "line", "color": FAINT_TEXT.on(theme), "strokeWidth": 1, **({"strokeDash": dash} if dash else {})},
+                "encoding": {"x": {"field": "m", "type": "quantitative"}, "y": {"field": "p", "type": "quantitative"}},
+            }
+        )
     return out
 
 

@@ -7,9 +7,16 @@ from importlib.resources import files
 from everybyte.report.palette import BACKGROUND, BAD, CATEGORY_COLOUR, FAINT_TEXT, FREE, GOOD, LINE, LINK, TEXT, Colours, Theme
 
 _NAMED: dict[str, Colours] = {
-    "background": BACKGROUND, "text": TEXT, "faint": FAINT_TEXT, "line": LINE, "free": FREE, "good": GOOD, "bad": BAD, "link": LINK,
+    "background": BACKGROUND,
+    "text": TEXT,
+    "faint": FAINT_TEXT,
+    "line": LINE,
+    "free": FREE,
+    "good": GOOD,
+    "bad": BAD,
+    "link": LINK,
     **{str(category): colours for category, colours in CATEGORY_COLOUR.items()},
-}  # fmt: skip
+}
 
 
 def style() -> str:

@@ -60,18 +60,32 @@ class AdapterKeys(Section, frozen=True, kw_only=True):
 
 
 OPTIONS: dict[str, tuple[str, ...]] = {
-    "fourierft": ("n_frequency",), "waveft": ("n_frequency",), "lokr": ("decompose_factor", "decompose_both"), "tinylora": ("u",),
-    "vblora": ("num_vectors", "vector_length", "topk"), "oft": ("oft_block_size",), "boft": ("boft_block_size", "boft_n_butterfly_factor"),
-    "c3a": ("block_size",), "gralora": ("gralora_k",), "prefix": ("num_virtual_tokens",), "prompt": ("num_virtual_tokens",),
-    "p-tuning": ("num_virtual_tokens", "encoder_hidden_size"), "multitask-prompt": ("num_virtual_tokens", "num_tasks", "num_ranks"),
+    "fourierft": ("n_frequency",),
+    "waveft": ("n_frequency",),
+    "lokr": ("decompose_factor", "decompose_both"),
+    "tinylora": ("u",),
+    "vblora": ("num_vectors", "vector_length", "topk"),
+    "oft": ("oft_block_size",),
+    "boft": ("boft_block_size", "boft_n_butterfly_factor"),
+    "c3a": ("block_size",),
+    "gralora": ("gralora_k",),
+    "prefix": ("num_virtual_tokens",),
+    "prompt": ("num_virtual_tokens",),
+    "p-tuning": ("num_virtual_tokens", "encoder_hidden_size"),
+    "multitask-prompt": ("num_virtual_tokens", "num_tasks", "num_ranks"),
     "cpt": ("num_virtual_tokens",),
-}  # fmt: skip
+}
 """Which of the keys a kind reads."""
 FAMILY_TARGETS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("t5", "mt5"), ("q", "v")), **dict.fromkeys(("gpt2", "gpt_bigcode"), ("c_attn",)),
-    **dict.fromkeys(("bloom", "gpt_neox", "falcon"), ("query_key_value",)), **dict.fromkeys(("bert", "roberta"), ("query", "value")),
-    "phi": ("q_proj", "v_proj", "fc1", "fc2"), "phi3": ("qkv_proj",), "mpt": ("Wqkv",), "nemotron_h": ("q_proj", "k_proj", "v_proj", "o_proj"),
-}  # fmt: skip
+    **dict.fromkeys(("t5", "mt5"), ("q", "v")),
+    **dict.fromkeys(("gpt2", "gpt_bigcode"), ("c_attn",)),
+    **dict.fromkeys(("bloom", "gpt_neox", "falcon"), ("query_key_value",)),
+    **dict.fromkeys(("bert", "roberta"), ("query", "value")),
+    "phi": ("q_proj", "v_proj", "fc1", "fc2"),
+    "phi3": ("qkv_proj",),
+    "mpt": ("Wqkv",),
+    "nemotron_h": ("q_proj", "k_proj", "v_proj", "o_proj"),
+}
 """peft's default targets of LoRA, where they are not q_proj and v_proj (peft utils/constants.py)."""
 FEEDFORWARD = ("down_proj", "fc2", "dense_4h_to_h", "c_proj", "wo")
 """Layers whose input (IA)³ scales where the job names none (peft utils/constants.py)."""

@@ -94,9 +94,14 @@ def fully_sharded(
         setup = replace(setup, weights=setup.compute)
     packed = setup.packed.format if setup.packed is not None else ""
     shared: dict[str, Any] = {
-        "degree": mesh.shards, "stored": stored, "stored_frozen": frozen, "packed_tensors": SHARDED_TENSORS.get(packed, 1), "on_host": on_host,
-        "ignores_adapters": bool(section(train.extra, FsdpKeys).ignored_modules), "unsharded": ways.defers and recipe.gradients_live == "always",
-    }  # fmt: skip
+        "degree": mesh.shards,
+        "stored": stored,
+        "stored_frozen": frozen,
+        "packed_tensors": SHARDED_TENSORS.get(packed, 1),
+        "on_host": on_host,
+        "ignores_adapters": bool(section(train.extra, FsdpKeys).ignored_modules),
+        "unsharded": ways.defers and recipe.gradients_live == "always",
+    }
     if shared["unsharded"]:
         choices.warn("train.grad_accum: no_sync leaves every rank whole gradients of earlier micro-batches; train.extra.sync_each_batch: true shards them")
     # gradients have the type of what they belong to: whole ones that of the layers, shares that of the shards
@@ -121,10 +126,13 @@ def _flat(train: Train, sharding: str, recipe: Recipe, conventions: Conventions,
     usual = "no_prefetch" if conventions.by_accelerate else "backward_pre"
     prefetch = (keys.backward_prefetch or keys.fsdp_backward_prefetch or usual).casefold()
     return Fsdp1(
-        **shared, reruns=reruns_units, prefetches=prefetch == "backward_pre" and not reruns_units,
-        prefetches_forward=bool(_first(keys.forward_prefetch, keys.fsdp_forward_prefetch)), gathers_once=sharding == "fsdp1-grad-op",
+        **shared,
+        reruns=reruns_units,
+        prefetches=prefetch == "backward_pre" and not reruns_units,
+        prefetches_forward=bool(_first(keys.forward_prefetch, keys.fsdp_forward_prefetch)),
+        gathers_once=sharding == "fsdp1-grad-op",
         holds_inputs=reruns_units and recipe.setup.adapter is not None,
-    )  # fmt: skip
+    )
 
 
 def _keeps_originals(train: Train, conventions: Conventions) -> bool:
@@ -145,9 +153,12 @@ def _rows(train: Train, sharding: str, network: Network, ways: Wrapping, shared:
     reduce = None if named in (None, "none") else dtype(str(named), "train.dtypes.reduce")
     ends = ways.ends_apart and not network.tied
     return Fsdp2(
-        **shared, reduce=reduce, reshards=sharding != "fsdp2-no-reshard", units=Units(("embed", network.tail_label, "head") if ends else ()),
+        **shared,
+        reduce=reduce,
+        reshards=sharding != "fsdp2-no-reshard",
+        units=Units(("embed", network.tail_label, "head") if ends else ()),
         kept_units=(network.tail_label, "head") if ends else (),
-    )  # fmt: skip
+    )
 
 
 def _stored(setup: Setup, ways: Wrapping) -> tuple[DType | None, DType | None]:

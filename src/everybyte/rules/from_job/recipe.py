@@ -85,21 +85,37 @@ def recipe_of(train: Train, network: Network, defaults: Defaults, choices: Resol
     norms, outer = prepared_types(train, defaults.kbit_keeps(train), choices)
     recompute = recompute_of(train, defaults.recomputing, choices)
     setup = Setup(
-        weights=weights, compute=compute, trainable=trainable_of(train), frozen=frozen_of(train, network), keeps_originals=train.adapter is not None,
-        adapter=adapter, packed=packed, norm_weights=norms, outer_weights=outer, kernels=kernels, single=batch.b == 1,
-        past_window=passes_window(network, batch.s), dropout=train.dropout,
+        weights=weights,
+        compute=compute,
+        trainable=trainable_of(train),
+        frozen=frozen_of(train, network),
+        keeps_originals=train.adapter is not None,
+        adapter=adapter,
+        packed=packed,
+        norm_weights=norms,
+        outer_weights=outer,
+        kernels=kernels,
+        single=batch.b == 1,
+        past_window=passes_window(network, batch.s),
+        dropout=train.dropout,
         input_grads=recompute.mode == "reentrant" or (recompute.mode != "none" and defaults.input_grads),
-    )  # fmt: skip
+    )
     optimizer = optimizer_of(train, defaults, choices, master, state)
     if optimizer.by_block:
         setup = replace(setup, frozen=(*setup.frozen, *OUTER_NAMES))
     keeps_zeroed = train.zero_grad_set_to_none is False
     accumulates = choices.pick("train.grad_accum", train.grad_accum, defaults.grad_accum, default_of(defaults.framework)) > 1
     return Recipe(
-        setup=setup, batch=batch, optimizer=optimizer, recompute=recompute, gradient=gradient, stream=weights,
+        setup=setup,
+        batch=batch,
+        optimizer=optimizer,
+        recompute=recompute,
+        gradient=gradient,
+        stream=weights,
         gradients_live="never" if optimizer.in_backward else ("always" if accumulates or keeps_zeroed else "backward"),
-        gradients_between=keeps_zeroed, batch_bytes_per_token=defaults.batch_bytes_per_token,
-    )  # fmt: skip
+        gradients_between=keeps_zeroed,
+        batch_bytes_per_token=defaults.batch_bytes_per_token,
+    )
 
 
 def tell_images(network: Network, choices: ResolvedSettings) -> None:

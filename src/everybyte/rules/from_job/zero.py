@@ -66,16 +66,27 @@ class ZeroKeys(Section, frozen=True, kw_only=True):
 
 
 SIZES = {
-    "reduce_bucket_size": "reduce_bucket", "stage3_prefetch_bucket_size": "prefetch", "stage3_param_persistence_threshold": "persistence",
-    "stage3_model_persistence_threshold": "model_persistence", "stage3_max_live_parameters": "live", "stage3_max_reuse_distance": "reuse",
-    "sub_group_size": "sub_group", "zero_hpz_partition_size": "hpz", "max_in_cpu": "max_in_cpu", "param_buffer_count": "param_buffers",
-    "param_buffer_size": "param_buffer", "optimizer_buffer_count": "optimizer_buffers",
-}  # fmt: skip
+    "reduce_bucket_size": "reduce_bucket",
+    "stage3_prefetch_bucket_size": "prefetch",
+    "stage3_param_persistence_threshold": "persistence",
+    "stage3_model_persistence_threshold": "model_persistence",
+    "stage3_max_live_parameters": "live",
+    "stage3_max_reuse_distance": "reuse",
+    "sub_group_size": "sub_group",
+    "zero_hpz_partition_size": "hpz",
+    "max_in_cpu": "max_in_cpu",
+    "param_buffer_count": "param_buffers",
+    "param_buffer_size": "param_buffer",
+    "optimizer_buffer_count": "optimizer_buffers",
+}
 """DeepSpeed's names of sizes -> ours."""
 FLAGS = {
-    "overlap_comm": "overlap", "contiguous_gradients": "contiguous", "round_robin_gradients": "round_robin", "check_grad_overflow": "checks_overflow",
+    "overlap_comm": "overlap",
+    "contiguous_gradients": "contiguous",
+    "round_robin_gradients": "round_robin",
+    "check_grad_overflow": "checks_overflow",
     "pin_memory": "pinned",
-}  # fmt: skip
+}
 """DeepSpeed's names of switches -> ours."""
 REFUSED = ("zero_quantized_weights", "zero_quantized_gradients", "zero_quantized_nontrainable_weights", "super_offload", "zenflow")
 """Features that change what is held, and are not worked out."""
@@ -116,9 +127,15 @@ def _settings(
     found: dict[str, Any] = {name: _auto(name, network.hidden) if value == AUTO else value for name, value in (chosen | given).items()}
     place = _places(train, stage)
     return ZeroSettings(
-        stage=stage, degree=_degree(keys, mesh), accumulates=recipe.gradients_live == "always", accumulation=_accumulation(keys),
-        master=_master(recipe, keys), bucket_before_loss=release.has("bucket_before_loss"), **found, **place,
-    )  # fmt: skip
+        stage=stage,
+        degree=_degree(keys, mesh),
+        accumulates=recipe.gradients_live == "always",
+        accumulation=_accumulation(keys),
+        master=_master(recipe, keys),
+        bucket_before_loss=release.has("bucket_before_loss"),
+        **found,
+        **place,
+    )
 
 
 def _degree(keys: ZeroKeys, mesh: Mesh) -> int:

@@ -152,7 +152,7 @@ RULES: dict[str, Rule] = {
     "adamw-torchao-8bit": Rule(torchao(8, 256, 256), TORCHAO),
     "adamw-torchao-4bit": Rule(torchao(4, 128, 16), TORCHAO),
     "adamw-torchao-fp8": Rule(torchao(8, 256, 0), TORCHAO),
-}  # fmt: skip
+}
 """Optimizers by name; a new one is one row."""
 
 

@@ -23,8 +23,17 @@ from everybyte.rules.parallel.schedules import planned
 PATH = "train.mesh"
 GIVEN = ("tp", "sp", "cp", "pp", "ep", "etp", "ulysses", "dp_replicate", "dp_shard")
 SHARDED: tuple[Sharding, ...] = (
-    "zero1", "zero2", "zero3", "fsdp1", "fsdp1-grad-op", "fsdp2", "fsdp2-no-reshard", "hsdp", "distributed-optimizer", "megatron-fsdp",
-)  # fmt: skip
+    "zero1",
+    "zero2",
+    "zero3",
+    "fsdp1",
+    "fsdp1-grad-op",
+    "fsdp2",
+    "fsdp2-no-reshard",
+    "hsdp",
+    "distributed-optimizer",
+    "megatron-fsdp",
+)
 NODE = 8
 """GPUs of a node where the job does not say."""
 

@@ -241,6 +241,10 @@ def _stage(index: int, chunks: Sequence[Piece]) -> Stage:
         return next((chunk for chunk, flag in enumerate(flags) if flag), -1)
 
     return Stage(
-        index, tuple(piece.layers for piece in chunks), place(piece.embedding for piece in chunks), place(piece.head for piece in chunks),
-        sum(piece.mtp for piece in chunks), place(piece.mtp > 0 for piece in chunks),
-    )  # fmt: skip
+        index,
+        tuple(piece.layers for piece in chunks),
+        place(piece.embedding for piece in chunks),
+        place(piece.head for piece in chunks),
+        sum(piece.mtp for piece in chunks),
+        place(piece.mtp > 0 for piece in chunks),
+    )

@@ -77,7 +77,7 @@ def account_of(job: Job, network: Network, device: Device, server: Server, choic
     ranks = tuple(
         Rank(ServerPhases(_phases(part, server, device)), f"pp{i}" if server.stages > 1 else f"tp{server.cut.dense}", server.cut.dense, i, beside)
         for i, part in enumerate(found)
-    )  # fmt: skip
+    )
     worst = min(found, key=lambda part: part.tokens)
     if worst.pool is None and "kv.pool" not in known:
         choices.assume("no hardware.gpu: the pool of cache pages, which takes a share of what is free, is not known")
@@ -121,8 +121,11 @@ def _phases(part: Part, server: Server, device: Device) -> Phases:
         text = plain("sequences·state", sequences=server.running, state=part.prices.state)
         held.append(Line("state/sequences", "state", part.states, text, server.source))
     return (
-        ("load", part.weights), ("profile", (*always, *server.work)), ("prefill", (*always, *held, *server.work)), ("decode", (*always, *held)),
-    )  # fmt: skip
+        ("load", part.weights),
+        ("profile", (*always, *server.work)),
+        ("prefill", (*always, *held, *server.work)),
+        ("decode", (*always, *held)),
+    )
 
 
 def _figures(part: Part, server: Server) -> dict[str, Any]:

@@ -99,9 +99,12 @@ def prices(layers: tuple[LayerCache, ...]) -> Prices:
     full = sum((Fraction(layer.copies * layer.token, layer.every) for layer in layers if not layer.window), Fraction())
     windowed = sum((Fraction(layer.copies * layer.token, layer.every) for layer in layers if layer.window), Fraction())
     return Prices(
-        full, windowed, max((layer.window for layer in layers), default=0), sum(layer.copies * layer.state for layer in layers),
+        full,
+        windowed,
+        max((layer.window for layer in layers), default=0),
+        sum(layer.copies * layer.state for layer in layers),
         sum(layer.copies * layer.cross for layer in layers),
-    )  # fmt: skip
+    )
 
 
 def whole_pages(tokens: int, page: int) -> int:

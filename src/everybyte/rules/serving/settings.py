@@ -40,9 +40,19 @@ def mesh_of(job: Job) -> ServeMesh:
 
 
 KV_TYPES = {
-    "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "int8": "int8", "int4": "int4", "nvfp4": "nvfp4",
-    "fp4_e2m1": "nvfp4", "mxfp8": "mxfp8", "mxfp4": "mxfp4",
-}  # fmt: skip
+    "fp8": "fp8",
+    "fp8_e4m3": "fp8",
+    "fp8_e5m2": "fp8",
+    "bf16": "bf16",
+    "fp16": "fp16",
+    "fp32": "fp32",
+    "int8": "int8",
+    "int4": "int4",
+    "nvfp4": "nvfp4",
+    "fp4_e2m1": "nvfp4",
+    "mxfp8": "mxfp8",
+    "mxfp4": "mxfp4",
+}
 
 
 def kv_format(serve: Serve, auto: DType, answered: tuple[str, ...], engine: str, choices: ResolvedSettings) -> Format:

@@ -149,9 +149,14 @@ def stage_network(network: Network, stage: int, stages: int, counts: tuple[int, 
         start += run.count
     is_first, is_last = stage == 0, stage == stages - 1
     return replace(
-        network, runs=tuple(runs), mtp=0, towers=network.towers if is_first else (), stem=network.stem if is_first else None,
-        tail=network.tail if is_last else None, head=network.head if is_last else None,
-    )  # fmt: skip
+        network,
+        runs=tuple(runs),
+        mtp=0,
+        towers=network.towers if is_first else (),
+        stem=network.stem if is_first else None,
+        tail=network.tail if is_last else None,
+        head=network.head if is_last else None,
+    )
 
 
 def stages_of(network: Network, stages: int) -> list[Network]:

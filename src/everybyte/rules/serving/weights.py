@@ -20,9 +20,23 @@ from everybyte.rules.quantization.packed import FORMATS
 PLAIN = ("lm_head", "embed_out", "*.gate", "*.router", "*shared_expert_gate", "*visual.*", "*vision*")
 """Linear layers that quantisers leave alone: the head, routers, towers of images."""
 RENAMED = {
-    "awq-marlin": "awq", "gptq-marlin": "gptq", "marlin": "gptq", "autoround": "gptq", "w8a8": "int8", "w8a16": "int8", "w4a16": "int4", "w4a8": "int4",
-    "eetq": "int8", "quanto": "int8", "torchao": "int4", "hqq": "mlx", "uint4": "int4", "uint8": "int8", "w8a8-fp8": "fp8", "w4a8-fp8": "int4",
-}  # fmt: skip
+    "awq-marlin": "awq",
+    "gptq-marlin": "gptq",
+    "marlin": "gptq",
+    "autoround": "gptq",
+    "w8a8": "int8",
+    "w8a16": "int8",
+    "w4a16": "int4",
+    "w4a8": "int4",
+    "eetq": "int8",
+    "quanto": "int8",
+    "torchao": "int4",
+    "hqq": "mlx",
+    "uint4": "int4",
+    "uint8": "int8",
+    "w8a8-fp8": "fp8",
+    "w4a8-fp8": "int4",
+}
 """Formats whose matrices take the same bytes as those of a known one: another order of the numbers, a scale of each output (EETQ, quanto), of each group
 (torchao's int4), a scale and a zero of each group (HQQ)."""
 GROUPS = {"gptq": 128, "awq": 128, "int4": 128, "nf4": 64, "fp4": 64, "mlx": 64}

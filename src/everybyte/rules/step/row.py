@@ -42,10 +42,17 @@ def measured(tally: Tally, batch: Batch) -> Measured:
         return 0 if storage is None or storage.persistent else storage.size.at(point)
 
     return Measured(
-        tally.kept_size.at(point), tally.cached_size.at(point), tally.lingering_size.at(point), tally.weight_gradients.at(point),
-        size(tally.start), size(tally.incoming), size(tally.outgoing), sum(map(size, own(tally))),
-        max((i.size.at(point) for i in tally.forward), default=0), max((i.size.at(point) for i in tally.backward), default=0),
-    )  # fmt: skip
+        tally.kept_size.at(point),
+        tally.cached_size.at(point),
+        tally.lingering_size.at(point),
+        tally.weight_gradients.at(point),
+        size(tally.start),
+        size(tally.incoming),
+        size(tally.outgoing),
+        sum(map(size, own(tally))),
+        max((i.size.at(point) for i in tally.forward), default=0),
+        max((i.size.at(point) for i in tally.backward), default=0),
+    )
 
 
 @lru_cache(maxsize=4096)

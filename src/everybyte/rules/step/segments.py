@@ -65,9 +65,19 @@ def segments(network: Network, setup: Setup, recompute: RecomputePlan, stream: D
         is_block = part.label.rpartition(".")[2][:1].isdigit()
         for label, count, mode in _modes(part.label, part.copies, recompute if is_block else RecomputePlan()):
             flow = _append(
-                found, part.layer, shared if part.label == "embed" else setup.of_blocks(part.path), part.dims, flow, (label, count), mode, keeps,
-                is_last=is_head and trains, is_batch=is_batch, offloads=recompute.in_flight is not None, part=part,
-            )  # fmt: skip
+                found,
+                part.layer,
+                shared if part.label == "embed" else setup.of_blocks(part.path),
+                part.dims,
+                flow,
+                (label, count),
+                mode,
+                keeps,
+                is_last=is_head and trains,
+                is_batch=is_batch,
+                offloads=recompute.in_flight is not None,
+                part=part,
+            )
         if part.label == "embed" and setup.input_grads:
             flow = flow._replace(grad=trains)
     return tuple(found)

@@ -33,9 +33,16 @@ def install(compute_capability: str) -> None:
     sm = (int(major), int(minor or 0))
 
     def attend(
-        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, attn_mask: torch.Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False, *,
-        scale: float | None = None, enable_gqa: bool = False,
-    ) -> torch.Tensor:  # fmt: skip
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        *,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
         kernel = chosen(q, k, v, attn_mask, dropout_p, is_causal, sm)
         return _RUN[kernel](q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
 

@@ -16,9 +16,14 @@ from everybyte.trace.hooks.on_import import patched
 from everybyte.trace.hooks.patches import replaced
 
 ALONE: dict[str, Any] = {
-    "num_workers": 0, "pin_memory": False, "timeout": 0, "prefetch_factor": None, "persistent_workers": False, "multiprocessing_context": None,
+    "num_workers": 0,
+    "pin_memory": False,
+    "timeout": 0,
+    "prefetch_factor": None,
+    "persistent_workers": False,
+    "multiprocessing_context": None,
     "worker_init_fn": None,
-}  # fmt: skip
+}
 SAVERS = {"safetensors.torch": ("save_file", "save_model"), "torch.distributed.checkpoint": ("save",)}
 """Functions that write tensors, beside torch.save, by their module."""
 NOTE = "checkpoints are not written: a trace has no values"

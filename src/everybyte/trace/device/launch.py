@@ -20,9 +20,15 @@ def environment(rank: int, world: int) -> dict[str, str]:
     """The variables that torchrun sets for a rank."""
     local = gpus_of_node(world)
     said = {
-        "RANK": rank, "WORLD_SIZE": world, "LOCAL_RANK": rank % local, "LOCAL_WORLD_SIZE": local, "GROUP_RANK": rank // local,
-        "GROUP_WORLD_SIZE": -(-world // local), "MASTER_ADDR": "localhost", "MASTER_PORT": 29500,
-    }  # fmt: skip
+        "RANK": rank,
+        "WORLD_SIZE": world,
+        "LOCAL_RANK": rank % local,
+        "LOCAL_WORLD_SIZE": local,
+        "GROUP_RANK": rank // local,
+        "GROUP_WORLD_SIZE": -(-world // local),
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": 29500,
+    }
     return {name: str(value) for name, value in said.items()}
 
 

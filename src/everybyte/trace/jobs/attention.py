@@ -20,9 +20,16 @@ def register_flash() -> None:
 
 
 def _attend(
-    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any, dropout: float = 0.0, scaling: float | None = None,
-    is_causal: bool | None = None, **_: Any,
-) -> tuple[torch.Tensor, None]:  # fmt: skip
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: Any,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
     """transformers/integrations/flash_attention.py: queries, keys and values of 16 bit in (b, s, a, d), grouped heads as they are; gives (b, s, a, d)."""
     kind = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else torch.bfloat16
     q, k, v = (tensor if tensor.dtype in (torch.float16, torch.bfloat16) else tensor.to(kind) for tensor in (query, key, value))

@@ -56,6 +56,9 @@ def _model(plan: Plan) -> ModelFacts | None:
     if network is None:
         return None
     return ModelFacts(
-        name=network.name, params=parameter_count(network), active_params=active_count(network), trainable_params=plan.account.trainable_params,
+        name=network.name,
+        params=parameter_count(network),
+        active_params=active_count(network),
+        trainable_params=plan.account.trainable_params,
         layers=network.layers,
-    )  # fmt: skip
+    )

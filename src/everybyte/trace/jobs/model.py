@@ -17,8 +17,21 @@ from everybyte.trace.jobs.plan import Plan
 
 DEVICE = "cuda"
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-DROPOUTS = ("attention_dropout", "attn_pdrop", "resid_pdrop", "embd_pdrop", "hidden_dropout", "hidden_dropout_prob", "dropout", "activation_dropout",
-            "classifier_dropout", "summary_first_dropout", "resid_dropout", "attention_probs_dropout_prob", "layerdrop")  # fmt: skip
+DROPOUTS = (
+    "attention_dropout",
+    "attn_pdrop",
+    "resid_pdrop",
+    "embd_pdrop",
+    "hidden_dropout",
+    "hidden_dropout_prob",
+    "dropout",
+    "activation_dropout",
+    "classifier_dropout",
+    "summary_first_dropout",
+    "resid_dropout",
+    "attention_probs_dropout_prob",
+    "layerdrop",
+)
 """How configs call their dropout rates."""
 
 
@@ -117,10 +130,15 @@ def _adapted(model: nn.Module, plan: Plan) -> nn.Module:
     given = plan.job.train.adapter if plan.job.train else None
     targets: Any = "all-linear" if adapter.targets == ("*",) else list(adapter.targets)
     config = peft.LoraConfig(
-        r=adapter.rank, lora_alpha=(given.alpha if given else None) or 2 * adapter.rank, lora_dropout=adapter.dropout, target_modules=targets,
-        use_dora=adapter.kind == "dora", use_rslora=adapter.kind == "rslora", modules_to_save=list(given.modules_to_save or ()) or None if given else None,
+        r=adapter.rank,
+        lora_alpha=(given.alpha if given else None) or 2 * adapter.rank,
+        lora_dropout=adapter.dropout,
+        target_modules=targets,
+        use_dora=adapter.kind == "dora",
+        use_rslora=adapter.kind == "rslora",
+        modules_to_save=list(given.modules_to_save or ()) or None if given else None,
         task_type="CAUSAL_LM",
-    )  # fmt: skip
+    )
     kind = torch_type(adapter.dtype)
     wrapped: nn.Module = peft.get_peft_model(model, config, autocast_adapter_dtype=kind == torch.float32)
     for name, parameter in wrapped.named_parameters():

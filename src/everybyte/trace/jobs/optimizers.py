@@ -13,15 +13,34 @@ if TYPE_CHECKING:
 Groups = list[dict[str, Any]]
 """Parameters to step, and how."""
 CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
-    "sgd": ("SGD", {}), "sgd-momentum": ("SGD", {"momentum": 0.9}), "adam": ("Adam", {}), "adamw": ("AdamW", {}), "adamw-amsgrad": ("AdamW", {"amsgrad": True}),
-    "nadam": ("NAdam", {}), "radam": ("RAdam", {}), "adamax": ("Adamax", {}), "rmsprop": ("RMSprop", {}), "adagrad": ("Adagrad", {}),
-    "adadelta": ("Adadelta", {}), "rprop": ("Rprop", {}), "asgd": ("ASGD", {}), "adafactor": ("Adafactor", {}),
-}  # fmt: skip
+    "sgd": ("SGD", {}),
+    "sgd-momentum": ("SGD", {"momentum": 0.9}),
+    "adam": ("Adam", {}),
+    "adamw": ("AdamW", {}),
+    "adamw-amsgrad": ("AdamW", {"amsgrad": True}),
+    "nadam": ("NAdam", {}),
+    "radam": ("RAdam", {}),
+    "adamax": ("Adamax", {}),
+    "rmsprop": ("RMSprop", {}),
+    "adagrad": ("Adagrad", {}),
+    "adadelta": ("Adadelta", {}),
+    "rprop": ("Rprop", {}),
+    "asgd": ("ASGD", {}),
+    "adafactor": ("Adafactor", {}),
+}
 """Name -> the class of torch.optim and its own settings."""
 BITSANDBYTES = {
-    "adamw-8bit": "AdamW8bit", "adamw-32bit": "AdamW32bit", "lion-8bit": "Lion8bit", "lion-32bit": "Lion32bit", "ademamix-8bit": "AdEMAMix8bit",
-    "ademamix-32bit": "AdEMAMix32bit", "rmsprop-8bit": "RMSprop8bit", "rmsprop-32bit": "RMSprop32bit", "sgd-8bit": "SGD8bit", "adagrad-8bit": "Adagrad8bit",
-}  # fmt: skip
+    "adamw-8bit": "AdamW8bit",
+    "adamw-32bit": "AdamW32bit",
+    "lion-8bit": "Lion8bit",
+    "lion-32bit": "Lion32bit",
+    "ademamix-8bit": "AdEMAMix8bit",
+    "ademamix-32bit": "AdEMAMix32bit",
+    "rmsprop-8bit": "RMSprop8bit",
+    "rmsprop-32bit": "RMSprop32bit",
+    "sgd-8bit": "SGD8bit",
+    "adagrad-8bit": "Adagrad8bit",
+}
 """Name -> the class of bitsandbytes.optim; one whose states are paged is called Paged in front."""
 OPTIMIZERS = ("none", *CLASSES, *BITSANDBYTES)
 

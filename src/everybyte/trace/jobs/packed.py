@@ -54,8 +54,14 @@ def _four_bit(layers: Any, weight: torch.Tensor, packed: Packed, compute: torch.
     numbers, state = quantize_4bit(weight, blocksize=packed.group_size, compress_statistics=packed.double, quant_type=packed.format)
     with replaced(layers.modules, Params4bit=lambda _, **settings: _parameter(layers.Params4bit, numbers, quant_state=state, **settings)):
         layer: nn.Module = layers.Linear4bit(
-            weight.shape[1], weight.shape[0], bias=False, compute_dtype=compute, compress_statistics=packed.double, quant_type=packed.format, device="meta",
-        )  # fmt: skip
+            weight.shape[1],
+            weight.shape[0],
+            bias=False,
+            compute_dtype=compute,
+            compress_statistics=packed.double,
+            quant_type=packed.format,
+            device="meta",
+        )
     layer.quant_state = state
     second = {"offset": state.offset, "absmax2": state.state2.absmax, "code2": state.state2.code} if state.nested else {}
     _hold(layer, {"absmax": state.absmax, "code": state.code, **second})
@@ -69,8 +75,13 @@ def _eight_bit(layers: Any, weight: torch.Tensor) -> nn.Module:
     numbers, scales, _ = int8_vectorwise_quant(weight.to(torch.float16))
     with replaced(layers.modules, Int8Params=lambda _, **settings: _parameter(layers.Int8Params, numbers, CB=numbers, SCB=scales, **settings)):
         layer: nn.Module = layers.Linear8bitLt(
-            weight.shape[1], weight.shape[0], bias=False, has_fp16_weights=False, threshold=OUTLIERS_FROM, device="meta",
-        )  # fmt: skip
+            weight.shape[1],
+            weight.shape[0],
+            bias=False,
+            has_fp16_weights=False,
+            threshold=OUTLIERS_FROM,
+            device="meta",
+        )
     _hold(layer, {"SCB": scales})
     return layer
 
@@ -110,9 +121,17 @@ def _show_what_operations_allocate() -> None:
 
 
 def _product_4bit(
-    x: torch.Tensor, numbers: torch.Tensor, shape: Sequence[int], absmax: torch.Tensor, blocksize: int, kind: str, bias: torch.Tensor | None = None,
-    absmax_8bit: torch.Tensor | None = None, absmax_code: torch.Tensor | None = None, absmax_offset: torch.Tensor | None = None,
-) -> torch.Tensor:  # fmt: skip
+    x: torch.Tensor,
+    numbers: torch.Tensor,
+    shape: Sequence[int],
+    absmax: torch.Tensor,
+    blocksize: int,
+    kind: str,
+    bias: torch.Tensor | None = None,
+    absmax_8bit: torch.Tensor | None = None,
+    absmax_code: torch.Tensor | None = None,
+    absmax_offset: torch.Tensor | None = None,
+) -> torch.Tensor:
     """backends/cuda/ops.py _dequant_linear_fallback, the way of every release: a dense copy of the weight in the type of x. Since 0.50 up to 1,536 rows go
     without one where a table of measured GPUs says that it is faster."""
     unpacked = absmax
@@ -136,9 +155,14 @@ def _rows_in_8bit(x: torch.Tensor, threshold: float = 0.0) -> tuple[torch.Tensor
 
 
 def _product_8bit(
-    x: torch.Tensor, numbers: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor, weight_scales: torch.Tensor, outliers: torch.Tensor | None = None,
+    x: torch.Tensor,
+    numbers: torch.Tensor,
+    weight: torch.Tensor,
+    scales: torch.Tensor,
+    weight_scales: torch.Tensor,
+    outliers: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+) -> tuple[torch.Tensor, torch.Tensor]:
     """backends/default/ops.py int8_mixed_scaled_mm and int8_scaled_mm, backends/cuda/ops.py int8_mm_dequant: sums in int32, then fp16, then the type of x."""
     of_outliers = torch.empty(0, dtype=x.dtype, device=x.device)
     sums = torch.ops.bitsandbytes.int8_linear_matmul(numbers, weight)

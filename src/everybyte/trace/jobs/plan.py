@@ -64,8 +64,13 @@ def plan_of(job: Job) -> Plan:
     assert job.train is not None
     refuse_recipe(job.train, bill.recipe, mixture=network is not None and network.experts > 0)
     return Plan(
-        job=job, config=_config(job), recipe=bill.recipe, loop=LOOPS[job.train.framework or "pytorch"], network=network, account=account,
-    )  # fmt: skip
+        job=job,
+        config=_config(job),
+        recipe=bill.recipe,
+        loop=LOOPS[job.train.framework or "pytorch"],
+        network=network,
+        account=account,
+    )
 
 
 def _accounted(job: Job) -> tuple[Network | None, Account]:

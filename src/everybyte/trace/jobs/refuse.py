@@ -16,14 +16,55 @@ from everybyte.rules.from_job.adapters import PREPARED
 from everybyte.rules.step.recipe import Recipe
 from everybyte.trace.jobs.optimizers import OPTIMIZERS
 
-FOLLOWED = frozenset({
-    "framework", "version", "micro_batch", "seq_len", "tokens", "grad_accum", "precision", "dtypes.weights", "dtypes.compute", "dtypes.grads",
-    "dtypes.master", "dtypes.optimizer", "optimizer.name", "optimizer.impl", "optimizer.state_dtype", "optimizer.paged", "adapter.kind", "adapter.rank",
-    "adapter.alpha", "adapter.targets", "adapter.modules_to_save", "adapter.dtype", "adapter.trainable_params", "quantization.format", "quantization.bits",
-    "quantization.group_size", "quantization.double", "quantization.kbit_prep", "quantization.storage", "freeze", "recompute.policy", "recompute.reentrant",
-    "attention", "loss.kind", "loss.logits_dtype", "dropout", "zero_grad_set_to_none", "grad_clip", "extra.lora_dropout", "extra.keeps_outputs",
-    "extra.empty_cache", "extra.packing", "extra.padded", "extra.use_cache", "extra.include_tokens_per_second",
-})  # fmt: skip
+FOLLOWED = frozenset(
+    {
+        "framework",
+        "version",
+        "micro_batch",
+        "seq_len",
+        "tokens",
+        "grad_accum",
+        "precision",
+        "dtypes.weights",
+        "dtypes.compute",
+        "dtypes.grads",
+        "dtypes.master",
+        "dtypes.optimizer",
+        "optimizer.name",
+        "optimizer.impl",
+        "optimizer.state_dtype",
+        "optimizer.paged",
+        "adapter.kind",
+        "adapter.rank",
+        "adapter.alpha",
+        "adapter.targets",
+        "adapter.modules_to_save",
+        "adapter.dtype",
+        "adapter.trainable_params",
+        "quantization.format",
+        "quantization.bits",
+        "quantization.group_size",
+        "quantization.double",
+        "quantization.kbit_prep",
+        "quantization.storage",
+        "freeze",
+        "recompute.policy",
+        "recompute.reentrant",
+        "attention",
+        "loss.kind",
+        "loss.logits_dtype",
+        "dropout",
+        "zero_grad_set_to_none",
+        "grad_clip",
+        "extra.lora_dropout",
+        "extra.keeps_outputs",
+        "extra.empty_cache",
+        "extra.packing",
+        "extra.padded",
+        "extra.use_cache",
+        "extra.include_tokens_per_second",
+    }
+)
 """Keys of `train` that a trace follows, or that only say more about the same run."""
 OWN_CODE = "trace a function or script of your own that does it"
 HELP = {

@@ -18,16 +18,49 @@ from everybyte.trace.jobs.attention import FLASH, register_flash
 from everybyte.trace.jobs.packed import pack
 
 DEVICE = "cuda"
-FINDING = frozenset({
-    "cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token", "trust_remote_code", "_commit_hash", "_configuration_file",
-    "_from_auto", "_from_pipeline",
-})  # fmt: skip
+FINDING = frozenset(
+    {
+        "cache_dir",
+        "force_download",
+        "local_files_only",
+        "proxies",
+        "revision",
+        "subfolder",
+        "token",
+        "trust_remote_code",
+        "_commit_hash",
+        "_configuration_file",
+        "_from_auto",
+        "_from_pipeline",
+    }
+)
 """Arguments of from_pretrained that say where files are (configuration_utils.py _get_config_dict)."""
-LOADING = frozenset({
-    "adapter_kwargs", "adapter_name", "device_mesh", "disable_mmap", "fusion_config", "generation_config", "gguf_file", "ignore_mismatched_sizes",
-    "key_mapping", "low_cpu_mem_usage", "max_memory", "offload_buffers", "offload_folder", "offload_state_dict", "output_loading_info", "state_dict", "tp_plan",
-    "tp_size", "use_kernels", "use_safetensors", "variant", "weights_only",
-})  # fmt: skip
+LOADING = frozenset(
+    {
+        "adapter_kwargs",
+        "adapter_name",
+        "device_mesh",
+        "disable_mmap",
+        "fusion_config",
+        "generation_config",
+        "gguf_file",
+        "ignore_mismatched_sizes",
+        "key_mapping",
+        "low_cpu_mem_usage",
+        "max_memory",
+        "offload_buffers",
+        "offload_folder",
+        "offload_state_dict",
+        "output_loading_info",
+        "state_dict",
+        "tp_plan",
+        "tp_size",
+        "use_kernels",
+        "use_safetensors",
+        "variant",
+        "weights_only",
+    }
+)
 """Those that say how weights are read (modeling_utils.py)."""
 
 
@@ -81,9 +114,17 @@ class Pretrained:
 
 
 def _loaded(
-    cls: Any, name: Any, *, config: Any = None, dtype: Any = None, torch_dtype: Any = None, attn_implementation: Any = None, device_map: Any = None,
-    quantization_config: Any = None, **kwargs: Any,
-) -> Any:  # fmt: skip
+    cls: Any,
+    name: Any,
+    *,
+    config: Any = None,
+    dtype: Any = None,
+    torch_dtype: Any = None,
+    attn_implementation: Any = None,
+    device_map: Any = None,
+    quantization_config: Any = None,
+    **kwargs: Any,
+) -> Any:
     """The model that from_pretrained gives, in evaluation mode."""
     kwargs = _without(LOADING, kwargs)
     if config is None or isinstance(config, str):

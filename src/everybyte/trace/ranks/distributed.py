@@ -128,20 +128,33 @@ def _known() -> dict[Any, str]:
     kinds = {
         "reduce": ("allreduce_", "allreduce_coalesced_", "barrier"),
         "ring": (
-            "broadcast_", "reduce_", "allgather_", "_allgather_base_", "allgather_coalesced_", "allgather_into_tensor_coalesced_", "reduce_scatter_",
-            "_reduce_scatter_base_", "reduce_scatter_tensor_coalesced_",
+            "broadcast_",
+            "reduce_",
+            "allgather_",
+            "_allgather_base_",
+            "allgather_coalesced_",
+            "allgather_into_tensor_coalesced_",
+            "reduce_scatter_",
+            "_reduce_scatter_base_",
+            "reduce_scatter_tensor_coalesced_",
         ),
         "peer": ("send", "recv_", "recv_any_source_"),
         "all": ("alltoall_", "alltoall_base_"),
         "root": ("gather_", "scatter_"),
-    }  # fmt: skip
+    }
     found = {getattr(ops, name).default: kind for kind, names in kinds.items() for name in names}
     for name in ("all_reduce", "all_reduce_", "all_reduce_coalesced", "all_reduce_coalesced_"):
         found[getattr(functional, name).default] = "reduce"
     for name in (
-        "broadcast", "broadcast_", "all_gather_into_tensor", "all_gather_into_tensor_out", "all_gather_into_tensor_coalesced", "reduce_scatter_tensor",
-        "reduce_scatter_tensor_out", "reduce_scatter_tensor_coalesced",
-    ):  # fmt: skip
+        "broadcast",
+        "broadcast_",
+        "all_gather_into_tensor",
+        "all_gather_into_tensor_out",
+        "all_gather_into_tensor_coalesced",
+        "reduce_scatter_tensor",
+        "reduce_scatter_tensor_out",
+        "reduce_scatter_tensor_coalesced",
+    ):
         found[getattr(functional, name).default] = "ring"
     found[functional.all_to_all_single.default] = "all"
     return found
@@ -198,6 +211,9 @@ def _objects() -> dict[str, Any]:
         return None
 
     return {
-        "all_gather_object": all_gather_object, "gather_object": gather_object, "scatter_object_list": scatter_object_list,
-        "broadcast_object_list": nothing, "monitored_barrier": nothing,
-    }  # fmt: skip
+        "all_gather_object": all_gather_object,
+        "gather_object": gather_object,
+        "scatter_object_list": scatter_object_list,
+        "broadcast_object_list": nothing,
+        "monitored_barrier": nothing,
+    }

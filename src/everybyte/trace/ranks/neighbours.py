@@ -46,9 +46,13 @@ class Neighbours:
         with open(os.devnull, "wb") as ear:
             # in this process' own session: it goes when this one is ended
             subprocess.run(
-                [sys.executable, "-m", "everybyte.trace.worker", str(result), str(ear.fileno())], input=msgspec.json.encode(wanted), pass_fds=(ear.fileno(),),
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
-            )  # fmt: skip
+                [sys.executable, "-m", "everybyte.trace.worker", str(result), str(ear.fileno())],
+                input=msgspec.json.encode(wanted),
+                pass_fds=(ear.fileno(),),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                check=False,
+            )
         if self._file(stage).exists():
             return
         found = msgspec.msgpack.decode(result.read_bytes(), type=Traced | Failed) if result.exists() else None

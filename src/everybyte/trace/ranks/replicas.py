@@ -73,10 +73,12 @@ def replicas() -> Iterator[None]:
     with (
         replaced(ddp, _verify_param_shape_across_processes=lambda *_, **__: None),
         replaced(
-            model, _pre_forward=pre_forward, _check_comm_hook=check_comm_hook,
+            model,
+            _pre_forward=pre_forward,
+            _check_comm_hook=check_comm_hook,
             _register_builtin_comm_hook=lambda self, kind: self.register_comm_hook(None, HOOKS[kind]),
         ),
         replaced(reducer, **{name: _with_numbers(getattr(reducer, name)) for name in ("__init__", "_rebuild_buckets", "_set_static_graph")}),
         replaced(dist, all_reduce=all_reduce),
-    ):  # fmt: skip
+    ):
         yield

@@ -24,9 +24,11 @@ COMPOSITION = torch._C.DispatchKey.CompositeImplicitAutograd
 WRAPPERS = ("DTensor", "AsyncCollectiveTensor")
 """Tensor types that hold local tensors: the operations on those are what takes memory."""
 IN_PLACE = {
-    aten.add.Tensor: aten.add_.Tensor, aten.index_put.default: aten.index_put_.default, aten.scatter.src: aten.scatter_.src,
+    aten.add.Tensor: aten.add_.Tensor,
+    aten.index_put.default: aten.index_put_.default,
+    aten.scatter.src: aten.scatter_.src,
     aten.scatter_add.default: aten.scatter_add_.default,
-}  # fmt: skip
+}
 """What autograd's own sums are on real tensors."""
 HOLDERS = {aten.add.Tensor: 4, aten.index_put.default: 5, aten.scatter.src: 4, aten.scatter_add.default: 4}
 """References to a tensor that only autograd and the operation itself hold; one more is somebody else's."""
@@ -158,9 +160,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
 
     def _bear(self, storage: torch.UntypedStorage, tensor: torch.Tensor, operation: str) -> Birth:
         birth = Birth(
-            id=len(self.births) + 1, nbytes=storage.nbytes(), operation=operation, module=self._modules.innermost(), phase=self.phase(),
-            dtype=str(tensor.dtype)[6:], shape=tuple(tensor.shape), stream=self.stream(), line=line_of_program(), born=len(self.events), again=self._again(),
-        )  # fmt: skip
+            id=len(self.births) + 1,
+            nbytes=storage.nbytes(),
+            operation=operation,
+            module=self._modules.innermost(),
+            phase=self.phase(),
+            dtype=str(tensor.dtype)[6:],
+            shape=tuple(tensor.shape),
+            stream=self.stream(),
+            line=line_of_program(),
+            born=len(self.events),
+            again=self._again(),
+        )
         key = storage._cdata
         birth.alive = weakref.ref(storage, lambda _: self._die(key))
         self._alive[key] = birth
@@ -179,9 +190,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not checked
     def _inside(self, func: Any, nbytes: int) -> None:
         """Memory that a kernel takes and gives back within one operation."""
         birth = Birth(
-            id=len(self.births) + 1, nbytes=nbytes, operation=str(func), module=self._modules.innermost(), phase=self.phase(), dtype="", shape=(),
-            stream=self.stream(), line=line_of_program(), born=len(self.events), category="workspace",
-        )  # fmt: skip
+            id=len(self.births) + 1,
+            nbytes=nbytes,
+            operation=str(func),
+            module=self._modules.innermost(),
+            phase=self.phase(),
+            dtype="",
+            shape=(),
+            stream=self.stream(),
+            line=line_of_program(),
+            born=len(self.events),
+            category="workspace",
+        )
         self.births.append(birth)
         self._event(birth.id, nbytes)
         birth.died, birth.died_in = len(self.events), birth.phase

@@ -41,11 +41,20 @@ def answer_of_ranks(runs: Sequence[tuple[TraceRequest, Traced]], settings: Alloc
     headroom = gpu.capacity - worst.figures["peak.device"]
     said = facts_of(asked.job) if asked.job is not None else None
     return Answer(
-        name=said.name or asked.target if said else asked.target, job=said.job if said else _job(asked), settings=said.settings if said else (),
-        model=(said.model if said else None) or _model(traced, asked), hardware=HardwareFacts(gpu=gpu.name, capacity=gpu.capacity),
-        fits=headroom >= 0, headroom=headroom, figures=worst.figures, range={}, ranks=ranks, host={},
-        assumptions=(*(said.assumptions if said else ()), *traced.notes, *_alike(runs)), warnings=said.warnings if said else (),
-    )  # fmt: skip
+        name=said.name or asked.target if said else asked.target,
+        job=said.job if said else _job(asked),
+        settings=said.settings if said else (),
+        model=(said.model if said else None) or _model(traced, asked),
+        hardware=HardwareFacts(gpu=gpu.name, capacity=gpu.capacity),
+        fits=headroom >= 0,
+        headroom=headroom,
+        figures=worst.figures,
+        range={},
+        ranks=ranks,
+        host={},
+        assumptions=(*(said.assumptions if said else ()), *traced.notes, *_alike(runs)),
+        warnings=said.warnings if said else (),
+    )
 
 
 def _rank(traced: Traced, asked: TraceRequest, gpu: Gpu, settings: AllocatorSettings, stands_for: int) -> RankAnswer:
@@ -67,9 +76,14 @@ def _rank(traced: Traced, asked: TraceRequest, gpu: Gpu, settings: AllocatorSett
         "static.allocated": next(phase.allocated for phase in phases if phase.name == "between_steps"),
     }
     return RankAnswer(
-        label=f"rank {asked.rank}", gpus=stands_for, stage=0, figures=figures, peak_phase=peak.name, phases=phases,
+        label=f"rank {asked.rank}",
+        gpus=stands_for,
+        stage=0,
+        figures=figures,
+        peak_phase=peak.name,
+        phases=phases,
         ledger=(*ledger.entries, *build({phase.name: outside for phase in phases}).entries),
-    )  # fmt: skip
+    )
 
 
 def _alike(runs: Sequence[tuple[TraceRequest, Traced]]) -> tuple[str, ...]:

@@ -18,8 +18,11 @@ STATIC: dict[Category, str] = {"parameter": "weights", "optimizer_state": "optim
 WORKING = "working"
 """How ids begin of what the piece of the network has that runs; the others are told by runs of layers."""
 WRAPPERS = {
-    GATHERED: ("gathered", ""), OUTPUT: ("gathered", "all-gather output"), REDUCED: ("reduce", "reduce-scatter input"), BUCKET: ("buckets", "gradients"),
-}  # fmt: skip
+    GATHERED: ("gathered", ""),
+    OUTPUT: ("gathered", "all-gather output"),
+    REDUCED: ("reduce", "reduce-scatter input"),
+    BUCKET: ("buckets", "gradients"),
+}
 """How the buffers of parallel wrappers are called; without a name by the piece of the network."""
 PASSES: tuple[Phase, ...] = ("forward", "loss", "backward")
 SOURCE = "traced: the program ran on fake tensors"

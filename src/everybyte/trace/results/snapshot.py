@@ -49,31 +49,51 @@ def _frames(timeline: Timeline, birth: BirthRow) -> Frames:
 
 def _action(action: Action, frames: dict[int, Frames]) -> dict[str, Any]:
     return {
-        "action": action.name, "addr": action.address, "size": action.size, "stream": action.stream, "time_us": action.event * EVENT_US,
+        "action": action.name,
+        "addr": action.address,
+        "size": action.size,
+        "stream": action.stream,
+        "time_us": action.event * EVENT_US,
         "frames": frames.get(action.key & KEYS, []),
-    }  # fmt: skip
+    }
 
 
 def _segment(segment: Segment, frames: dict[int, Frames]) -> dict[str, Any]:
     return {
-        "device": 0, "address": segment.address, "total_size": segment.size, "allocated_size": segment.active, "active_size": segment.active,
-        "requested_size": sum(block.requested for block in segment.blocks), "stream": segment.stream,
-        "segment_type": "small" if segment.small else "large", "segment_pool_id": (0, 0), "is_expandable": segment.expandable, "frames": [],
+        "device": 0,
+        "address": segment.address,
+        "total_size": segment.size,
+        "allocated_size": segment.active,
+        "active_size": segment.active,
+        "requested_size": sum(block.requested for block in segment.blocks),
+        "stream": segment.stream,
+        "segment_type": "small" if segment.small else "large",
+        "segment_pool_id": (0, 0),
+        "is_expandable": segment.expandable,
+        "frames": [],
         "blocks": [_block(block, frames) for block in segment.blocks],
-    }  # fmt: skip
+    }
 
 
 def _block(block: Block, frames: dict[int, Frames]) -> dict[str, Any]:
     lived_in = block.state != "inactive"
     return {
-        "address": block.address, "size": block.size, "requested_size": block.requested, "state": block.state,
+        "address": block.address,
+        "size": block.size,
+        "requested_size": block.requested,
+        "state": block.state,
         "frames": frames.get(block.key & KEYS, []) if lived_in else [],
-    }  # fmt: skip
+    }
 
 
 def _settings(settings: AllocatorSettings) -> dict[str, Any]:
     return {
-        "PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": settings.max_split_bytes or -1, "garbage_collection_threshold": settings.collect_above,
-        "expandable_segments": settings.expandable_segments, "pinned_num_register_threads": 1, "release_lock_on_cudamalloc": False,
-        "pinned_use_cuda_host_register": False, "roundup_power2_divisions": {"1": 0},
-    }  # fmt: skip
+        "PYTORCH_CUDA_ALLOC_CONF": "",
+        "max_split_size": settings.max_split_bytes or -1,
+        "garbage_collection_threshold": settings.collect_above,
+        "expandable_segments": settings.expandable_segments,
+        "pinned_num_register_threads": 1,
+        "release_lock_on_cudamalloc": False,
+        "pinned_use_cuda_host_register": False,
+        "roundup_power2_divisions": {"1": 0},
+    }

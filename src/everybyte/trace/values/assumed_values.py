@@ -111,10 +111,17 @@ def _compared(compare: Callable[[Any, Any], bool]) -> Truth:
 
 
 ANSWERS: dict[str, Truth] = {
-    "isnan": lambda _: False, "isinf": lambda _: False, "isfinite": lambda _: True, "any": _same, "all": _same, "logical_not": _opposite,
-    "__invert__": _opposite, "logical_or": _either, "__or__": _either,
+    "isnan": lambda _: False,
+    "isinf": lambda _: False,
+    "isfinite": lambda _: True,
+    "any": _same,
+    "all": _same,
+    "logical_not": _opposite,
+    "__invert__": _opposite,
+    "logical_or": _either,
+    "__or__": _either,
     **{f"__{name}__": _compared(getattr(operator, name)) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
-}  # fmt: skip
+}
 """Functions of torch and of tensors, and what is known of their results."""
 
 

@@ -13,10 +13,22 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
 aten = torch.ops.aten
-MADE_OF_NUMBERS = frozenset({
-    aten.linspace.default, aten.logspace.default, aten.arange.default, aten.arange.start, aten.arange.start_step, aten.scalar_tensor.default,
-    aten.randperm.default, aten.randperm.generator, aten.randint.default, aten.randint.low, aten.randint.generator, aten.randint.low_generator,
-})  # fmt: skip
+MADE_OF_NUMBERS = frozenset(
+    {
+        aten.linspace.default,
+        aten.logspace.default,
+        aten.arange.default,
+        aten.arange.start,
+        aten.arange.start_step,
+        aten.scalar_tensor.default,
+        aten.randperm.default,
+        aten.randperm.generator,
+        aten.randint.default,
+        aten.randint.low,
+        aten.randint.generator,
+        aten.randint.low_generator,
+    }
+)
 MOST_ELEMENTS = 2**16
 """Larger tensors are data, not numbers."""
 

@@ -29,9 +29,18 @@ def turned(x: Tensor, turn: Tensor | None) -> Tensor:
 
 
 def attend(
-    b: Builder, layer: int, q: Tensor, k: Tensor | None, v: Tensor | None, shape: Shape, window: Window, *,
-    capped: bool = False, sinks: Tensor | None = None, windowed: bool = False,
-) -> Tensor:  # fmt: skip
+    b: Builder,
+    layer: int,
+    q: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
+    shape: Shape,
+    window: Window,
+    *,
+    capped: bool = False,
+    sinks: Tensor | None = None,
+    windowed: bool = False,
+) -> Tensor:
     """softmax(q·kᵀ)·v over the cache, (heads·value width, tokens). q, k, v: (width, heads, tokens). Without k and v: those of an earlier layer.
 
     `windowed`: the model has windows, whose order of nodes is another.
@@ -52,9 +61,13 @@ def attend(
     read = op.view(keys, shape.key, window.cells, shape.kv_heads, prompt.streams)
     if prompt.flash:
         out = op.flash(
-            queries, read, op.view(values, shape.value, window.cells, shape.kv_heads, prompt.streams), window.mask, *([sinks] if sinks is not None else []),
+            queries,
+            read,
+            op.view(values, shape.value, window.cells, shape.kv_heads, prompt.streams),
+            window.mask,
+            *([sinks] if sinks is not None else []),
             extra=converted(b, shape, window.cells),
-        )  # fmt: skip
+        )
         out = op.reshape(out, shape.value * shape.heads, b.tokens)
     else:
         out = _by_scores(b, queries, read, values, shape, window, capped, sinks)

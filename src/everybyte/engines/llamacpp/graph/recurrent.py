@@ -61,9 +61,7 @@ def causal_conv(b: Builder, layer: int, states: States, x: Tensor, channels: int
 
 def convolved(b: Builder, layer: int, joined: Tensor, channels: int, kernel: int, bias: bool) -> Tensor:
     """act(conv(x)), (channels, tokens, sequences)."""
-    made = Tensor(
-        F32, (channels, joined.ne[0] - kernel + 1, joined.ne[2]), "ssm_conv", (joined, b.matrix("ssm_conv1d", layer, kernel, channels, form=fp32()))
-    )  # fmt: skip
+    made = Tensor(F32, (channels, joined.ne[0] - kernel + 1, joined.ne[2]), "ssm_conv", (joined, b.matrix("ssm_conv1d", layer, kernel, channels, form=fp32())))
     if bias:
         made = op.like("add", made, b.vector("ssm_conv1d.bias", layer, channels))
     return op.like("unary", made)

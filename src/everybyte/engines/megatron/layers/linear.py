@@ -62,10 +62,14 @@ def column(t: Tape, x: Value, leaf: str, out: Dim, split: Split, style: Style, *
         y = t.new("linear", (TOKENS, out), x.dtype, x.grad or weight.grad)
         whole = Size.of((TOKENS, x.dims[-1]), x.dtype) if split.sp else ZERO
         t.step(
-            "linear", tuple(v for v in (x, weight, shift) if v is not None), (y,), saved=kept(t, style, module, input_kept(t, x, style)),
-            scratch=whole if style.te else ZERO, back_scratch=whole * 2 if style.te else whole,
+            "linear",
+            tuple(v for v in (x, weight, shift) if v is not None),
+            (y,),
+            saved=kept(t, style, module, input_kept(t, x, style)),
+            scratch=whole if style.te else ZERO,
+            back_scratch=whole * 2 if style.te else whole,
             made=[Made(x, Size.of(x.dims, x.dtype)), *weight_gradients(style, weight), *own_gradients(shift)],
-        )  # fmt: skip
+        )
         return y
 
 
@@ -77,9 +81,14 @@ def row(t: Tape, x: Value, leaf: str, out: Dim, split: Split, style: Style, *, b
         y = t.new("linear", (split.tokens, out), x.dtype, x.grad or weight.grad)
         whole = Size.of((TOKENS, out), x.dtype) if split.sp else ZERO
         t.step(
-            "linear", (x, weight), (y,), saved=kept(t, style, module, input_kept(t, x, style)), scratch=whole, back_scratch=whole,
+            "linear",
+            (x, weight),
+            (y,),
+            saved=kept(t, style, module, input_kept(t, x, style)),
+            scratch=whole,
+            back_scratch=whole,
             made=[Made(x, Size.of(x.dims, x.dtype)), *weight_gradients(style, weight)],
-        )  # fmt: skip
+        )
         return y, shift
 
 

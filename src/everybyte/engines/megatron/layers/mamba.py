@@ -54,9 +54,10 @@ class MambaMixer(Record, frozen=True):
         all else again in backward (ops/triton/ssd_combined.py MambaSplitConv1dScanCombinedFn)."""
         s, dtype = self.sizes, joined.dtype
         weights = [
-            t.parameter("conv1d_weight", (self.channels, Dim("1", 1), Dim("k", s.kernel))), t.parameter("conv1d_bias", (self.channels,)),
+            t.parameter("conv1d_weight", (self.channels, Dim("1", 1), Dim("k", s.kernel))),
+            t.parameter("conv1d_bias", (self.channels,)),
             *(t.parameter(leaf, (self.heads,)) for leaf in ("dt_bias", "A_log", "D")),
-        ]  # fmt: skip
+        ]
         out = t.new("scan", (TOKENS, self.inner), dtype, True)
         ungated = t.new("scan before the gate", (TOKENS, self.inner), dtype, False)
         chunks = Dim("c", 1, (B, Axis("s", 0, (1, s.chunk))))
@@ -64,9 +65,14 @@ class MambaMixer(Record, frozen=True):
         states = Size.of((chunks, self.inner, Dim("N", s.state)), FP32)
         pairs = Size.of((chunks, self.groups, Dim("l²", s.chunk**2)), FP32)
         t.step(
-            "mamba_split_conv1d_scan_combined", (joined, *weights), (out, ungated), saved=(joined, ungated), scratch=mixed + states * 2 + pairs,
-            back_scratch=mixed * 2 + states * 2 + pairs * 2, made=[Made(joined, Size.of(joined.dims, dtype)), *own_gradients(*weights)],
-        )  # fmt: skip
+            "mamba_split_conv1d_scan_combined",
+            (joined, *weights),
+            (out, ungated),
+            saved=(joined, ungated),
+            scratch=mixed + states * 2 + pairs,
+            back_scratch=mixed * 2 + states * 2 + pairs * 2,
+            made=[Made(joined, Size.of(joined.dims, dtype)), *own_gradients(*weights)],
+        )
         return out
 
     def _normed(self, t: Tape, x: Value) -> Value:

@@ -56,9 +56,12 @@ class MoELayer(Record, frozen=True):
             sparse = t.new("routing weights", every, FP32, True)
             maps = [t.new("routing map", every, BOOL, False) for _ in range(2)]
             t.step(
-                "topk", (scores, logits), (values, places, sparse, *maps), saved=(logits, values, places, sparse, *maps),
+                "topk",
+                (scores, logits),
+                (values, places, sparse, *maps),
+                saved=(logits, values, places, sparse, *maps),
                 made=[Made(scores, Size.of(every, FP32))],
-            )  # fmt: skip
+            )
         return sparse
 
     def _dispatched(self, t: Tape, x: Value, weights: Value) -> Value:

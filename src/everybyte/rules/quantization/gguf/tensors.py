@@ -19,36 +19,62 @@ from everybyte.models.count import DECLARE, parts
 from everybyte.rules.quantization.gguf.types import RELEASE, Chooser, Model, Quantization, is_quantised, matrix_bytes
 
 _LEAVES = {
-    "attn_q": "q_proj query SelfAttention.q attn.q_proj", "attn_k": "k_proj key SelfAttention.k", "attn_v": "v_proj value SelfAttention.v",
+    "attn_q": "q_proj query SelfAttention.q attn.q_proj",
+    "attn_k": "k_proj key SelfAttention.k",
+    "attn_v": "v_proj value SelfAttention.v",
     "attn_qkv": "c_attn qkv_proj query_key_value Wqkv in_proj_qkv",
     "attn_output": "o_proj out_proj dense attention.output.dense attn.c_proj wo SelfAttention.o",
-    "attn_q_a": "q_a_proj", "attn_q_b": "q_b_proj", "attn_kv_a_mqa": "kv_a_proj_with_mqa", "attn_kv_b": "kv_b_proj", "attn_gate": "in_proj_z",
-    "cross_attn_q": "EncDecAttention.q", "cross_attn_k": "EncDecAttention.k", "cross_attn_v": "EncDecAttention.v", "cross_attn_o": "EncDecAttention.o",
+    "attn_q_a": "q_a_proj",
+    "attn_q_b": "q_b_proj",
+    "attn_kv_a_mqa": "kv_a_proj_with_mqa",
+    "attn_kv_b": "kv_b_proj",
+    "attn_gate": "in_proj_z",
+    "cross_attn_q": "EncDecAttention.q",
+    "cross_attn_k": "EncDecAttention.k",
+    "cross_attn_v": "EncDecAttention.v",
+    "cross_attn_o": "EncDecAttention.o",
     "attn_rel_b": "relative_attention_bias",
-    "ffn_up": "up_proj fc1 c_fc fc_in dense_h_to_4h w3 intermediate.dense wi_1 wi gate_up_proj", "ffn_gate": "gate_proj w1 wi_0",
+    "ffn_up": "up_proj fc1 c_fc fc_in dense_h_to_4h w3 intermediate.dense wi_1 wi gate_up_proj",
+    "ffn_gate": "gate_proj w1 wi_0",
     "ffn_down": "down_proj fc2 mlp.c_proj fc_out dense_4h_to_h w2 output.dense DenseReluDense.wo",
-    "ffn_gate_inp": "mlp.gate router mixer.gate router.layer router.proj", "ffn_gate_inp_shexp": "shared_expert_gate",
-    "ffn_gate_up_exps": "experts.gate_up_proj", "ffn_up_exps": "experts.up_proj experts.mlp.v1", "ffn_gate_exps": "experts.mlp.w1",
+    "ffn_gate_inp": "mlp.gate router mixer.gate router.layer router.proj",
+    "ffn_gate_inp_shexp": "shared_expert_gate",
+    "ffn_gate_up_exps": "experts.gate_up_proj",
+    "ffn_up_exps": "experts.up_proj experts.mlp.v1",
+    "ffn_gate_exps": "experts.mlp.w1",
     "ffn_down_exps": "experts.down_proj experts.mlp.w2",
     "ffn_up_shexp": "shared_expert.up_proj shared_experts.up_proj shared_experts.gate_up_proj",
     "ffn_gate_shexp": "shared_expert.gate_proj shared_experts.gate_proj",
     "ffn_down_shexp": "shared_expert.down_proj shared_experts.down_proj",
-    "ssm_in": "mamba.in_proj mixer.in_proj", "ssm_x": "x_proj", "ssm_dt": "dt_proj", "ssm_out": "linear_attn.out_proj mamba.out_proj mixer.out_proj",
-    "ssm_conv1d": "conv1d", "ssm_a": "A_log", "ssm_ba": "in_proj_ba", "ssm_alpha": "in_proj_a", "ssm_beta": "in_proj_b",
-    "indexer.attn_k": "indexer.wk", "indexer.attn_q_b": "indexer.wq_b", "indexer.proj": "indexer.weights_proj",
+    "ssm_in": "mamba.in_proj mixer.in_proj",
+    "ssm_x": "x_proj",
+    "ssm_dt": "dt_proj",
+    "ssm_out": "linear_attn.out_proj mamba.out_proj mixer.out_proj",
+    "ssm_conv1d": "conv1d",
+    "ssm_a": "A_log",
+    "ssm_ba": "in_proj_ba",
+    "ssm_alpha": "in_proj_a",
+    "ssm_beta": "in_proj_b",
+    "indexer.attn_k": "indexer.wk",
+    "indexer.attn_q_b": "indexer.wq_b",
+    "indexer.proj": "indexer.weights_proj",
     "attn_norm": "input_layernorm ln_1 self_attn_layer_norm attention_norm norm_1 layer.0.layer_norm",
     "ffn_norm": "post_attention_layernorm ln_2 final_layer_norm ffn_norm norm_2 pre_feedforward_layernorm pre_ff_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
-    "attn_q_norm": "q_norm", "attn_k_norm": "k_norm", "attn_q_a_norm": "q_a_layernorm", "attn_kv_a_norm": "kv_a_layernorm",
+    "attn_q_norm": "q_norm",
+    "attn_k_norm": "k_norm",
+    "attn_q_a_norm": "q_a_layernorm",
+    "attn_kv_a_norm": "kv_a_layernorm",
     "exp_probs_b": "e_score_correction_bias",
-}  # fmt: skip
+}
 """Name in the file -> ends of the paths that the reference classes have. The longest end that fits decides."""
 _BY_END = {end: leaf for leaf, ends in _LEAVES.items() for end in ends.split()}
 
 _ENDS = {
     "token_embd": r"(embed_tokens|wte|word_embeddings|tok_embeddings|embeddings|embed_in|shared)\.weight",
-    "position_embd": r"(wpe|embed_positions|position_embeddings)\.weight", "token_types": r"token_type_embeddings\.weight",
-}  # fmt: skip
+    "position_embd": r"(wpe|embed_positions|position_embeddings)\.weight",
+    "token_types": r"token_type_embeddings\.weight",
+}
 _HEADS = ("lm_head", "output", "output_layer", "embed_out")
 _SEPARATE_OUTPUT = ("falcon", "gpt_bigcode", "bloom")
 """Families whose files hold an output matrix though it equals the embedding: their checkpoints store both, or the converter writes it twice."""

@@ -18,35 +18,94 @@ Role = Literal["token_embd", "q", "k", "v", "qkv", "kv_b", "output", "up", "gate
 """What the rules tell tensors apart by (tensor_get_category)."""
 
 _ROLES: tuple[tuple[str, Role], ...] = (
-    ("attn_qkv.weight", "qkv"), ("attn_kv_b.weight", "kv_b"), ("attn_v.weight", "v"), ("attn_k.weight", "k"), ("attn_q.weight", "q"),
-    ("attn_output.weight", "output"), ("ffn_up", "up"), ("ffn_gate", "gate"), ("ffn_down", "down"),
-)  # fmt: skip
+    ("attn_qkv.weight", "qkv"),
+    ("attn_kv_b.weight", "kv_b"),
+    ("attn_v.weight", "v"),
+    ("attn_k.weight", "k"),
+    ("attn_q.weight", "q"),
+    ("attn_output.weight", "output"),
+    ("ffn_up", "up"),
+    ("ffn_gate", "gate"),
+    ("ffn_down", "down"),
+)
 
 RELEASE = Release("llama.cpp", (newest("llama.cpp").whole("assumed_for_files"),))
 """The build whose rules are taken where none is named."""
 
 MIXTURES: dict[str, str] = {
-    "f32": "f32", "f16": "f16", "bf16": "bf16",
-    "q4_0": "q4_0", "q4_1": "q4_1", "q5_0": "q5_0", "q5_1": "q5_1", "q8_0": "q8_0", "q1_0": "q1_0", "q2_0": "q2_0",
-    "q2_k": "q2_k", "q2_k_s": "q2_k", "q3_k_s": "q3_k", "q3_k_m": "q3_k", "q3_k_l": "q3_k", "q4_k_s": "q4_k", "q4_k_m": "q4_k",
-    "q5_k_s": "q5_k", "q5_k_m": "q5_k", "q6_k": "q6_k",
-    "iq1_s": "iq1_s", "iq1_m": "iq1_m", "iq2_xxs": "iq2_xxs", "iq2_xs": "iq2_xs", "iq2_s": "iq2_xs", "iq2_m": "iq2_s", "iq3_xxs": "iq3_xxs",
-    "iq3_xs": "iq3_s", "iq3_s": "iq3_s", "iq3_m": "iq3_s", "iq4_nl": "iq4_nl", "iq4_xs": "iq4_xs",
-    "tq1_0": "tq1_0", "tq2_0": "tq2_0", "mxfp4_moe": "mxfp4", "nvfp4": "nvfp4",
-}  # fmt: skip
+    "f32": "f32",
+    "f16": "f16",
+    "bf16": "bf16",
+    "q4_0": "q4_0",
+    "q4_1": "q4_1",
+    "q5_0": "q5_0",
+    "q5_1": "q5_1",
+    "q8_0": "q8_0",
+    "q1_0": "q1_0",
+    "q2_0": "q2_0",
+    "q2_k": "q2_k",
+    "q2_k_s": "q2_k",
+    "q3_k_s": "q3_k",
+    "q3_k_m": "q3_k",
+    "q3_k_l": "q3_k",
+    "q4_k_s": "q4_k",
+    "q4_k_m": "q4_k",
+    "q5_k_s": "q5_k",
+    "q5_k_m": "q5_k",
+    "q6_k": "q6_k",
+    "iq1_s": "iq1_s",
+    "iq1_m": "iq1_m",
+    "iq2_xxs": "iq2_xxs",
+    "iq2_xs": "iq2_xs",
+    "iq2_s": "iq2_xs",
+    "iq2_m": "iq2_s",
+    "iq3_xxs": "iq3_xxs",
+    "iq3_xs": "iq3_s",
+    "iq3_s": "iq3_s",
+    "iq3_m": "iq3_s",
+    "iq4_nl": "iq4_nl",
+    "iq4_xs": "iq4_xs",
+    "tq1_0": "tq1_0",
+    "tq2_0": "tq2_0",
+    "mxfp4_moe": "mxfp4",
+    "nvfp4": "nvfp4",
+}
 """Name of a mixture -> its base type (llama_ftype_get_default_type)."""
 
 ALIASES = {
-    "fp32": "f32", "fp16": "f16", "q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m", "mxfp4": "mxfp4_moe", "q4": "q4_0", "q8": "q8_0",
-}  # fmt: skip
+    "fp32": "f32",
+    "fp16": "f16",
+    "q3_k": "q3_k_m",
+    "q4_k": "q4_k_m",
+    "q5_k": "q5_k_m",
+    "mxfp4": "mxfp4_moe",
+    "q4": "q4_0",
+    "q8": "q8_0",
+}
 """Other spellings (tools/quantize/quantize.cpp)."""
 
 FORK_TYPES: dict[str, tuple[int, int, int]] = {
-    "q6_0": (32, 26, 0), "iq1_bn": (64, 13, 2), "iq2_bn": (64, 16, 4), "iq2_k": (256, 76, 0), "iq3_k": (256, 110, 0), "iq4_k": (256, 144, 0),
-    "iq5_k": (256, 176, 0), "iq6_k": (256, 212, 0), "iq2_ks": (256, 70, 2), "iq3_ks": (256, 102, 2), "iq4_ks": (256, 136, 4), "iq5_ks": (256, 168, 4),
-    "iq4_kss": (256, 128, 4), "iq2_kl": (256, 86, 2), "iq1_kt": (256, 56, 4), "iq2_kt": (256, 68, 4), "iq3_kt": (256, 100, 4), "iq4_kt": (256, 128, 4),
-    "iq1_s_r4": (32, 6, 2), "iq1_m_r4": (32, 7, 2),
-}  # fmt: skip
+    "q6_0": (32, 26, 0),
+    "iq1_bn": (64, 13, 2),
+    "iq2_bn": (64, 16, 4),
+    "iq2_k": (256, 76, 0),
+    "iq3_k": (256, 110, 0),
+    "iq4_k": (256, 144, 0),
+    "iq5_k": (256, 176, 0),
+    "iq6_k": (256, 212, 0),
+    "iq2_ks": (256, 70, 2),
+    "iq3_ks": (256, 102, 2),
+    "iq4_ks": (256, 136, 4),
+    "iq5_ks": (256, 168, 4),
+    "iq4_kss": (256, 128, 4),
+    "iq2_kl": (256, 86, 2),
+    "iq1_kt": (256, 56, 4),
+    "iq2_kt": (256, 68, 4),
+    "iq3_kt": (256, 100, 4),
+    "iq4_kt": (256, 128, 4),
+    "iq1_s_r4": (32, 6, 2),
+    "iq1_m_r4": (32, 7, 2),
+}
 """Types that only ik_llama.cpp has: (elements of a block, its bytes, bytes in front of each row; ggml/src/ggml-common.h, iqk/iqk_quantize.cpp).
 Its types for run-time repacking (`_r4`, `_r8`, `_r16`) hold the same bytes in another order."""
 
@@ -140,9 +199,18 @@ def role_of(name: str) -> Role:
 
 
 _PLAIN = (
-    "_norm.weight", "ffn_gate_inp.weight", "ffn_gate_tid2eid.weight", "altup", "laurel", "per_layer_model_proj", "ssm_conv1d", "shortconv.conv.weight",
-    "indexer.k_proj.weight", "indexer.q_proj.weight", "attn_rel_b.weight",
-)  # fmt: skip
+    "_norm.weight",
+    "ffn_gate_inp.weight",
+    "ffn_gate_tid2eid.weight",
+    "altup",
+    "laurel",
+    "per_layer_model_proj",
+    "ssm_conv1d",
+    "shortconv.conv.weight",
+    "indexer.k_proj.weight",
+    "indexer.q_proj.weight",
+    "attn_rel_b.weight",
+)
 _POSITIONS = ("position_embd.weight", "token_types.weight")
 
 
@@ -324,8 +392,10 @@ class Chooser:
 _FALLBACKS = {
     **dict.fromkeys(("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_xs"), "iq4_nl"),
     **dict.fromkeys(("q2_0", "q2_k", "q3_k", "tq1_0", "tq2_0"), "q4_0"),
-    "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0",
-}  # fmt: skip
+    "q4_k": "q5_0",
+    "q5_k": "q5_1",
+    "q6_k": "q8_0",
+}
 
 
 def fallback(kind: str, cols: int, release: Release = RELEASE) -> str:

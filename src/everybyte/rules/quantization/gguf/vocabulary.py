@@ -24,19 +24,29 @@ class Vocabulary(NamedTuple):
 
 
 SHIPPED = (
-    Vocabulary("spm", 32000, 210919), Vocabulary("spm", 32064, 211596), Vocabulary("spm", 64000, 316144), Vocabulary("spm", 262144, 2316295),
-    Vocabulary("wordpiece", 30522, 260415), Vocabulary("gemma4", 262144, 2316295, 514906, 5132471),
-    Vocabulary("bpe", 32256, 242498, 31757, 271354), Vocabulary("bpe", 49152, 344855, 48872, 392819), Vocabulary("bpe", 50257, 356735, 50000, 406304),
-    Vocabulary("bpe", 50432, 358831, 50009, 406575), Vocabulary("bpe", 65024, 462041, 64784, 526329), Vocabulary("bpe", 100008, 1163775, 99743, 1263018),
-    Vocabulary("bpe", 102400, 934635, 99757, 1007683), Vocabulary("bpe", 128256, 1073445, 280147, 2963589),
-    Vocabulary("bpe", 151936, 1372708, 151387, 1520452), Vocabulary("bpe", 256000, 2764783, 253333, 3001038),
-)  # fmt: skip
+    Vocabulary("spm", 32000, 210919),
+    Vocabulary("spm", 32064, 211596),
+    Vocabulary("spm", 64000, 316144),
+    Vocabulary("spm", 262144, 2316295),
+    Vocabulary("wordpiece", 30522, 260415),
+    Vocabulary("gemma4", 262144, 2316295, 514906, 5132471),
+    Vocabulary("bpe", 32256, 242498, 31757, 271354),
+    Vocabulary("bpe", 49152, 344855, 48872, 392819),
+    Vocabulary("bpe", 50257, 356735, 50000, 406304),
+    Vocabulary("bpe", 50432, 358831, 50009, 406575),
+    Vocabulary("bpe", 65024, 462041, 64784, 526329),
+    Vocabulary("bpe", 100008, 1163775, 99743, 1263018),
+    Vocabulary("bpe", 102400, 934635, 99757, 1007683),
+    Vocabulary("bpe", 128256, 1073445, 280147, 2963589),
+    Vocabulary("bpe", 151936, 1372708, 151387, 1520452),
+    Vocabulary("bpe", 256000, 2764783, 253333, 3001038),
+)
 
 _KINDS: dict[str, Kind] = {
     **dict.fromkeys(("gemma", "gemma2", "gemma3", "gemma3_text", "baichuan", "internlm", "internlm2", "orion", "minicpm", "t5"), "spm"),
     **dict.fromkeys(("bert", "nomic_bert"), "wordpiece"),
     "gemma4": "gemma4",
-}  # fmt: skip
+}
 """Families whose tokenizer is no BPE of bytes whatever its size."""
 _NEAR = 256
 """Vocabularies that differ by so many tokens are the same with other special or padding tokens."""
