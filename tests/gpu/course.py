@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from everybyte.measure.snapshot import Entry
+from everybyte.measure.snapshots.read import Entry
 from jobs import MARK_BYTES
 
 from everybyte.allocator.caching import MIN_BLOCK

@@ -123,8 +123,8 @@ def test_an_engine_release(clone: Clone) -> None:
 
 def test_an_engine(clone: Clone) -> None:
     """A word of the job file, a row of the registry, and a folder with the account."""
-    clone.insert("job/words.py", '    "nemo", "megatron"', '    "toy",\n')
-    clone.insert("engines/registry.py", '    "pytorch": "pytorch", "accelerate"', '    "toy": "toy",\n')
+    clone.insert("job/words.py", '    "nemo",\n    "megatron"', '    "toy",\n')
+    clone.insert("engines/registry.py", '    "pytorch": "pytorch",\n    "accelerate"', '    "toy": "toy",\n')
     clone.add(
         "engines/toy/train.py",
         '"""Accounts for a toy."""\n\nfrom everybyte.rules.accounting.account import Account, Rank\n'

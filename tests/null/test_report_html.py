@@ -21,7 +21,7 @@ from everybyte.report.html.tags import element, joined
 
 pytest.importorskip("vl_convert")
 
-EXAMPLES = {path.stem: path for path in sorted(Path(__file__).parents[2].glob("examples/**/*.yaml"))}
+EXAMPLES = {path.stem: path for path in sorted(Path(__file__).parents[2].glob("examples/**/*.yaml")) if path.parent.name != "configs"}
 MOST_BYTES = 2_500_000
 MADE_JOB = read_job(JOB)
 

@@ -13,7 +13,7 @@ from everybyte.estimator import estimate
 from everybyte.report.tex import tex, tex_numbers
 from everybyte.textbook import FORMULAS
 
-EXAMPLES = sorted(Path(__file__).parents[2].glob("examples/**/*.yaml"))
+EXAMPLES = sorted(path for path in Path(__file__).parents[2].glob("examples/**/*.yaml") if path.parent.name != "configs")
 COMMANDS = {"cdot", "times", "frac", "left", "right", "lceil", "rceil", "lfloor", "rfloor", "mathrm", "max", "min", "log_2", "le", "ge"}
 
 

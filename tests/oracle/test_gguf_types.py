@@ -88,7 +88,7 @@ def test_latent_projections_by_build() -> None:
     def sizes(converter: Converter) -> dict[str, int]:
         return {t.name.removeprefix("blk.0."): t.elements for t in gguf_tensors(network, converter) if "blk.0." in t.name and "_b.weight" in t.name}
 
-    old, new, fork = (sizes(c) for c in (Converter(5000), Converter(6000), Converter(both_latents=True)))
+    old, new, fork = (sizes(c) for c in (Converter(Release("llama.cpp", (5000,))), Converter(Release("llama.cpp", (6000,))), Converter(both_latents=True)))
     assert set(old) == {"attn_kv_b.weight"}
     assert set(new) == {"attn_k_b.weight", "attn_v_b.weight"}
     assert sum(new.values()) == old["attn_kv_b.weight"]

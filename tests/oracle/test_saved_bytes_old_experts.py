@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from everybyte.basics.dtypes import BF16
-from everybyte.layers import experts
+from everybyte.layers.experts import routed as experts
 from everybyte.layers.network import hidden_dims, write
 from everybyte.layers.recording.setup import Kernels, Setup
 from everybyte.layers.recording.size import Batch, Point

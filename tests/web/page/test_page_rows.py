@@ -46,7 +46,7 @@ def test_row_explains_itself(visitor: Visitor) -> None:
     assert detail.locator("annotation").all_text_contents() == [row["tex"], f"= {row['tex_numbers']}"]
     assert detail.locator(".letters span").all_inner_texts() == [f"{letter} = {value:,}" for letter, value in row["symbols"].items()]
     assert f"{row['bytes']:,} = {shown.gib(row['bytes'], 3)} GiB" in detail.inner_text()
-    for name, text in (("lives in", ", ".join(map(spoken, row["phases"]))), ("known", BASIS_MEANING[row["basis"]]), ("source", row["source"])):
+    for name, text in (("alive in", ", ".join(map(spoken, row["phases"]))), ("basis", BASIS_MEANING[row["basis"]]), ("source", row["source"])):
         assert detail.locator(f"dt:text-is('{name}') + dd").inner_text() == text
     button.click()
     assert not detail.is_visible()
@@ -116,7 +116,7 @@ def test_rows_beside_the_peak(visitor: Visitor) -> None:
     _open(visitor)
     rank = shown.worst(visitor.settle())
     others = [entry["id"] for entry in rank["ledger"] if rank["peak_phase"] not in entry["phases"] and entry["bytes"]]
-    visitor.page.get_by_text(f"{len(others)} rows that do not live at the peak").click()
+    visitor.page.get_by_text(f"{len(others)} rows that are not in memory at the peak").click()
     more = visitor.page.locator(".fold .ledger").get_by_role("button", name="more rows")
     while more.count():
         more.first.click()

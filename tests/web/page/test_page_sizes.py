@@ -91,7 +91,8 @@ def test_verdict_stays_in_sight_on_a_phone(phone: Visitor) -> None:
     answer = phone.settle()
     foot = phone.page.locator("#mini a")
     needed = answer["hardware"]["capacity"] - answer["headroom"]
-    assert foot.inner_text().split("\n") == [f"✓ {shown.word(answer)}", f"{shown.gib(needed, 1)} of {shown.size(answer['hardware']['capacity'])}"]
+    mark = {"fits": "✓", "close": "~", "does not fit": "✗"}[answer["verdict"]]
+    assert foot.inner_text().split("\n") == [f"{mark} {shown.word(answer)}", f"{shown.gib(needed, 1)} of {shown.size(answer['hardware']['capacity'])}"]
     box = foot.bounding_box()
     assert box is not None
     assert box["y"] + box["height"] <= 844.5
