@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from everybyte.measure.snapshots.read import Entry
 from jobs import MARK_BYTES
 
 from everybyte.allocator.caching import MIN_BLOCK
 from everybyte.basics.units import round_up
 from everybyte.catalog.gpus import find_gpu
+from everybyte.measure.snapshots.read import Entry
 from everybyte.rules.accounting.overhead import cublas_workspace
 from everybyte.trace.recording.timeline import Timeline
 from everybyte.trace.request import BirthRow, Traced
