@@ -26,8 +26,15 @@ TRAIN: dict[str, Any] = {
     "train": {"framework": "trl", "micro_batch": 1, "seq_len": 1024, "adapter": {"kind": "lora", "rank": 16}, "quantization": "nf4", "precision": "bf16"},
 }
 SERVE: dict[str, Any] = {"name": "served", "model": "Qwen/Qwen2.5-7B", "hardware": {"gpu": "l40s"}, "serve": {"engine": "vllm", "context": 8192}}
-SLOW: dict[str, Any] = {"job": {"model": "Qwen/Qwen3-4B", "hardware": {"gpu": "b200"}, "train": {"micro_batch": 1, "seq_len": 512}}, "grow": "seq_len"}
-"""Tries some hundred values: seconds."""
+SLOW: dict[str, Any] = {
+    "job": {
+        "model": "Qwen/Qwen3-235B-A22B",
+        "hardware": {"gpu": "b200", "gpus": 188},
+        "train": {"framework": "megatron", "micro_batch": 1, "seq_len": 512, "mesh": {"tp": 4, "pp": 47}},
+    },
+    "grow": "seq_len",
+}
+"""Tries many lengths over 47 pipeline stages: seconds, where one GPU takes a third of one."""
 
 
 def start_process(*more: str) -> tuple[subprocess.Popen[str], str]:

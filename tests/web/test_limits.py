@@ -16,6 +16,12 @@ import httpx
 from servers import SLOW, TRAIN, error_of, post, running
 
 
+def wait_until_busy(base: str) -> None:
+    """Returns when a server without a queue holds a request."""
+    while httpx.get(f"{base}/health").json()["status"] == "ok":
+        time.sleep(0.01)
+
+
 def test_a_body_that_is_too_large_is_refused_unread(server: str) -> None:
     """A request that says it brings 50 MB is refused before any of it has come."""
     host, port = server.removeprefix("http://").split(":")
@@ -48,8 +54,7 @@ def test_a_full_queue_is_refused_at_once() -> None:
     """One worker and no queue: while it works, others are told to come back, and health says busy."""
     with running(queue=0, time_limit_s=3) as base, ThreadPoolExecutor(1) as pool:
         first = pool.submit(post, base, "fit", SLOW)
-        while httpx.get(f"{base}/health").json()["status"] == "ok":
-            time.sleep(0.01)
+        wait_until_busy(base)
         began = time.monotonic()
         refused = post(base, "estimate", TRAIN)
         assert time.monotonic() - began < 1
@@ -73,9 +78,9 @@ def test_time_is_up() -> None:
 
 def test_a_worker_that_dies_is_replaced() -> None:
     """The request that it held gets a 503; the next is answered by a new process, and the metrics count the death."""
-    with running(time_limit_s=20) as base, ThreadPoolExecutor(1) as pool:
+    with running(queue=0, time_limit_s=20) as base, ThreadPoolExecutor(1) as pool:
         lost = pool.submit(post, base, "fit", SLOW)
-        time.sleep(0.5)
+        wait_until_busy(base)
         children = subprocess.run(["pgrep", "-P", str(os.getpid()), "-f", "spawn_main"], capture_output=True, text=True, check=True).stdout.split()
         for child in children:
             os.kill(int(child), signal.SIGKILL)
