@@ -9,7 +9,7 @@ import pytest
 from everybyte import estimate
 from everybyte.basics.errors import BadInput
 from everybyte.catalog.releases import Release
-from everybyte.engines.sglang.fraction import TraceRequest, decode_sizes, prefill_sizes, resolve
+from everybyte.engines.sglang.fraction import FractionInputs, decode_sizes, prefill_sizes, resolve
 
 H100, L40, H200 = 81_559.0, 46_068.0, 143_771.0
 """MiB that nvidia-smi shows."""
@@ -28,19 +28,19 @@ def job(model: str = LLAMA, gpu: str | None = "h100-80gb", gpus: int = 1, given:
 @pytest.mark.parametrize(
     ("version", "asked", "fraction"),
     [
-        ((0, 4, 2), TraceRequest(H100), 0.88),
-        ((0, 4, 2), TraceRequest(H100, 8, 8), 0.81),
-        ((0, 4, 6), TraceRequest(H100, 16, 8), 0.79),
-        ((0, 4, 6), TraceRequest(H200), min(0.88 + 48 * 1024 * 0.12 / H200, (H200 - 18 * 1024) / H200)),
-        ((0, 4, 9), TraceRequest(H100, 4, 4), round((H100 - 11.5 * 1024) / H100, 3)),
-        ((0, 5, 2), TraceRequest(24_564.0), round((24_564 - 2.9 * 1024) / 24_564, 3)),
-        ((0, 5, 5), TraceRequest(L40), round((L40 - 512 - 1.5 * 4096 - 128 - 64) / L40, 3)),
-        ((0, 5, 5), TraceRequest(H100), round((H100 - 512 - 1.5 * 8192 - 128 - 512) / H100, 3)),
-        ((0, 5, 20), TraceRequest(32_607.0), round((32_607 - 512 - 1.5 * 4096 - 128 - 96 - 8 * len(prefill_sizes(4096))) / 32_607, 3)),
-        ((0, 5, 13), TraceRequest(H100, speculative="eagle"), round((H100 - 512 - 1.5 * 8192 - 128 - 512 - 8 * len(prefill_sizes(8192)) - 4096) / H100, 3)),
+        ((0, 4, 2), FractionInputs(H100), 0.88),
+        ((0, 4, 2), FractionInputs(H100, 8, 8), 0.81),
+        ((0, 4, 6), FractionInputs(H100, 16, 8), 0.79),
+        ((0, 4, 6), FractionInputs(H200), min(0.88 + 48 * 1024 * 0.12 / H200, (H200 - 18 * 1024) / H200)),
+        ((0, 4, 9), FractionInputs(H100, 4, 4), round((H100 - 11.5 * 1024) / H100, 3)),
+        ((0, 5, 2), FractionInputs(24_564.0), round((24_564 - 2.9 * 1024) / 24_564, 3)),
+        ((0, 5, 5), FractionInputs(L40), round((L40 - 512 - 1.5 * 4096 - 128 - 64) / L40, 3)),
+        ((0, 5, 5), FractionInputs(H100), round((H100 - 512 - 1.5 * 8192 - 128 - 512) / H100, 3)),
+        ((0, 5, 20), FractionInputs(32_607.0), round((32_607 - 512 - 1.5 * 4096 - 128 - 96 - 8 * len(prefill_sizes(4096))) / 32_607, 3)),
+        ((0, 5, 13), FractionInputs(H100, speculative="eagle"), round((H100 - 512 - 1.5 * 8192 - 128 - 512 - 8 * len(prefill_sizes(8192)) - 4096) / H100, 3)),
     ],
 )
-def test_the_static_fraction_of_each_release(version: tuple[int, ...], asked: TraceRequest, fraction: float) -> None:
+def test_the_static_fraction_of_each_release(version: tuple[int, ...], asked: FractionInputs, fraction: float) -> None:
     """The rule of a release, worked out by hand from its source."""
     assert resolve(asked, Release("sglang", version)).fraction == pytest.approx(fraction, abs=1e-9)
 

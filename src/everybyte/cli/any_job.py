@@ -54,7 +54,7 @@ def _tell(imported: Imported, shown: str, count: int) -> None:
     if count > 1:
         told.append(f"the first of its {count} jobs")
     if imported.findings:
-        told.append(f"{len(imported.findings)} findings")
+        told.append("1 point to check" if len(imported.findings) == 1 else f"{len(imported.findings)} points to check")
     if imported.unknown:
-        told.append(f"{len(imported.unknown)} unknown keys")
+        told.append("1 unknown key" if len(imported.unknown) == 1 else f"{len(imported.unknown)} unknown keys")
     say(f"note: {shown}: {', '.join(told)}; `everybyte import` shows what was read", to_stderr=True)

@@ -33,7 +33,7 @@ WITHOUT_FILES = "use a catalogue name, or give the fields of its config.json: {c
 
 _door = {"closed": False}
 
-TraceRequest = str | InlineModel | Mapping[str, Any]
+ModelSource = str | InlineModel | Mapping[str, Any]
 """A catalogue name, a path, `hf:ORG/NAME`, or `{config: {...}}` or `{shape: {...}}`."""
 
 
@@ -45,7 +45,7 @@ def close_door() -> None:
     _door["closed"] = True
 
 
-def network_of(model: TraceRequest, path: str = "model") -> Network:
+def network_of(model: ModelSource, path: str = "model") -> Network:
     """The network of a job's model; the same object for the same model.
 
     Raises BadInput with the place for what is missing, damaged or unknown, Unsupported for an architecture that no family builds.
@@ -62,7 +62,7 @@ def network_of(model: TraceRequest, path: str = "model") -> Network:
         raise BadInput(path, f"holds what a JSON file cannot: {error}") from None
 
 
-def checkpoint_of(model: TraceRequest) -> Checkpoint | None:
+def checkpoint_of(model: ModelSource) -> Checkpoint | None:
     """The files that the model points at, with the exact type and bytes of every stored tensor; None for a name or an inline model."""
     return _checkpoint(model, _stamp(model)) if isinstance(model, str) and _points_at_files(model) else None
 

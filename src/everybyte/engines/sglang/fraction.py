@@ -15,7 +15,7 @@ from everybyte.catalog.releases import Release
 SOURCE = "sglang server_args.py _handle_gpu_memory_settings; 0.5.23: arg_groups/memory_hook.py handle_gpu_memory_settings"
 
 
-class TraceRequest(Record, frozen=True):
+class FractionInputs(Record, frozen=True):
     """What the rule depends on."""
 
     total: float
@@ -61,13 +61,13 @@ class _Tier(NamedTuple):
 GiB_IN_MiB = 1024
 
 
-def resolve(asked: TraceRequest, release: Release) -> Reserve:
+def resolve(asked: FractionInputs, release: Release) -> Reserve:
     """The fraction of a release and what it rests on."""
     rule = next(rule for name, rule in RULES if release.has(name))
     return rule(asked, release)
 
 
-def _fixed(asked: TraceRequest, release: Release) -> Reserve:
+def _fixed(asked: FractionInputs, release: Release) -> Reserve:
     """Before 0.4.8: by the number of ranks; from 0.4.6 more on large devices."""
     chunk, graphs = _early_sizes(asked, 25_000)
     shares = ((16, 0.79), (8, 0.81), (4, 0.85), (2, 0.87), (1, 0.88))
@@ -89,7 +89,7 @@ def _fixed(asked: TraceRequest, release: Release) -> Reserve:
     return Reserve(fraction, chunk, graphs, text)
 
 
-def _early_sizes(asked: TraceRequest, small: float) -> tuple[int, int]:
+def _early_sizes(asked: FractionInputs, small: float) -> tuple[int, int]:
     """(chunk, largest captured batch) before 0.5.3."""
     is_small = bool(asked.total) and asked.total < small
     chunk = asked.chunk or (2048 if is_small else 8192)
@@ -101,7 +101,7 @@ _BY_SIZE = ((20, 2.8, 10), (35, 2.8, 10), (90, 9.5, 2), (100, 12.0, 2), (160, 12
 """GiB below which; GiB kept; ranks that cost another GiB."""
 
 
-def _by_size(asked: TraceRequest, release: Release) -> Reserve:
+def _by_size(asked: FractionInputs, release: Release) -> Reserve:
     """0.4.8 to 0.5.2: a table by the size of the device."""
     chunk, graphs = _early_sizes(asked, 35 * GiB_IN_MiB)
     if asked.chunk is None and asked.total >= 160 * GiB_IN_MiB:
@@ -133,7 +133,7 @@ def _tiers(release: Release) -> tuple[_Tier, ...]:
     )
 
 
-def _by_work(asked: TraceRequest, release: Release) -> Reserve:
+def _by_work(asked: FractionInputs, release: Release) -> Reserve:
     """From 0.5.3: 512 + 1.5·chunk + parallel/8 GiB + 2·batch, at least 10 GiB on devices above 60 GiB."""
     tier = next(t for t in _tiers(release) if asked.total < t.below) if asked.total else _Tier(0, 4096, 160, 160)
     chunk = asked.chunk or tier.chunk
@@ -188,7 +188,7 @@ def decode_sizes(largest: int, *, speculative: bool = False) -> tuple[int, ...]:
     return tuple(sorted({size for size in sizes if size <= largest} | ({largest} if largest else set())))
 
 
-RULES: tuple[tuple[str, Callable[[TraceRequest, Release], Reserve]], ...] = (
+RULES: tuple[tuple[str, Callable[[FractionInputs, Release], Reserve]], ...] = (
     ("fraction_by_work", _by_work),
     ("fraction_by_size", _by_size),
     ("fraction_by_ranks", _fixed),

@@ -11,7 +11,7 @@ from everybyte.basics.units import MiB
 from everybyte.catalog.gpus import Gpu, all_gpus
 from everybyte.catalog.releases import Release
 from everybyte.engines.sglang.extra import Keys
-from everybyte.engines.sglang.fraction import SOURCE, Reserve, TraceRequest, resolve
+from everybyte.engines.sglang.fraction import SOURCE, FractionInputs, Reserve, resolve
 from everybyte.engines.sglang.pool import PAGES, Slots
 from everybyte.job import Job, Serve, ServeLora
 from everybyte.layers.network import Network
@@ -130,7 +130,7 @@ def reserve_of(serve: Serve, s: Settings, network: Network, device: Device, know
     sizes = captured(serve)
     towers = [tower for tower in network.towers if tower.name != "encoder"]
     vision = (sum(run.count for run in towers[0].runs), towers[0].hidden) if towers and serve.multimodal is not False else (0, 0)
-    asked = TraceRequest(
+    asked = FractionInputs(
         total,
         s.tp * s.pp,
         s.tp,

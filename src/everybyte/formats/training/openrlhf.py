@@ -113,13 +113,8 @@ def _lengths(run: Run) -> None:
 
 def _hardware(run: Run) -> None:
     """Ray gives the actor its own nodes."""
-    nodes, each = run.bag.take("actor_num_nodes", "actor.num_nodes"), run.bag.take("actor_num_gpus_per_node", "actor.num_gpus_per_node")
-    count = whole(each.value) if each is not None else None
-    machines = (whole(nodes.value) if nodes is not None else None) or 1
-    if each is not None and count:
-        run.draft.state("hardware.gpus", count * machines, each.place)
-        if machines > 1:
-            run.draft.state("hardware.gpus_per_node", count, each.place)
+    each = run.bag.take("actor_num_gpus_per_node", "actor.num_gpus_per_node")
+    run.state_nodes(each, run.bag.take("actor_num_nodes", "actor.num_nodes"))
 
 
 def _accumulation(run: Run) -> None:

@@ -64,6 +64,15 @@ class Run(NamedTuple):
         """States a job key with the place of the first given one of the keys."""
         self.draft.state(job_key, value, self.place(*keys))
 
+    def state_nodes(self, each: Given | None, nodes: Given | None) -> None:
+        """The GPUs where a framework counts those of a node and the nodes; one node where no number is given."""
+        count = whole(each.value) if each is not None else None
+        machines = (whole(nodes.value) if nodes is not None else None) or 1
+        if each is not None and count:
+            self.draft.state("hardware.gpus", count * machines, each.place)
+            if machines > 1:
+                self.draft.state("hardware.gpus_per_node", count, each.place)
+
 
 def of_document(document: Document, context: Context, framework: str) -> Run:
     """The run of a file."""

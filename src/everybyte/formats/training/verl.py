@@ -50,7 +50,7 @@ def _read(run: Run) -> list[JobDraft]:
     draft.infer("train.framework", "megatron" if is_megatron else "pytorch", f"verl trains with {'Megatron-LM' if is_megatron else strategy.upper()}")
     draft.infer("train.extra.framework", "verl", "its names of settings")
     is_sft = "actor_rollout_ref.model.path" not in run.bag and not any(key.startswith("actor_rollout_ref.") for key in run.bag)
-    _hardware(run)
+    run.state_nodes(run.bag.take("trainer.n_gpus_per_node"), run.bag.take("trainer.nnodes"))
     _lengths(run)
     if not is_sft:
         _method(run)
@@ -64,16 +64,6 @@ def _read(run: Run) -> list[JobDraft]:
     _sharding(run, strategy)
     _accumulation(run, is_sft=is_sft)
     return finished(run)
-
-
-def _hardware(run: Run) -> None:
-    each, nodes = run.bag.take("trainer.n_gpus_per_node"), run.bag.take("trainer.nnodes")
-    count = whole(each.value) if each is not None else None
-    machines = (whole(nodes.value) if nodes is not None else None) or 1
-    if each is not None and count:
-        run.draft.state("hardware.gpus", count * machines, each.place)
-        if machines > 1:
-            run.draft.state("hardware.gpus_per_node", count, each.place)
 
 
 def _lengths(run: Run) -> None:

@@ -11,7 +11,7 @@ from everybyte.basics.origin import USER, inferred
 from everybyte.basics.record import Record
 from everybyte.job import Hardware, Train
 from everybyte.job.check import mesh_fault
-from everybyte.job.form import Mesh as TraceRequest
+from everybyte.job.form import Mesh as GivenMesh
 from everybyte.job.form import Pipeline
 from everybyte.job.words import Sharding
 from everybyte.layers.network import Network
@@ -22,18 +22,8 @@ from everybyte.rules.parallel.schedules import planned
 
 PATH = "train.mesh"
 GIVEN = ("tp", "sp", "cp", "pp", "ep", "etp", "ulysses", "dp_replicate", "dp_shard")
-SHARDED: tuple[Sharding, ...] = (
-    "zero1",
-    "zero2",
-    "zero3",
-    "fsdp1",
-    "fsdp1-grad-op",
-    "fsdp2",
-    "fsdp2-no-reshard",
-    "hsdp",
-    "distributed-optimizer",
-    "megatron-fsdp",
-)
+REPLICATED: tuple[Sharding, ...] = ("none", "ddp")
+"""Every GPU holds the whole; all other kinds shard over the data-parallel axis."""
 NODE = 8
 """GPUs of a node where the job does not say."""
 
@@ -96,7 +86,7 @@ def mesh_of(
 
     Derived sizes are recorded in `choices`. Raises BadInput with the rule that an impossible combination breaks.
     """
-    asked, widths = train.mesh or TraceRequest(), widths_of(network)
+    asked, widths = train.mesh or GivenMesh(), widths_of(network)
     gpus = (hardware.gpus if hardware else None) or _product(asked)
     per_node = (hardware.gpus_per_node if hardware else None) or min(gpus, NODE)
     mesh, reasons = _filled(asked, gpus, per_node, train.sharding or sharding, bool(widths.experts), divides_experts=conventions.divides_experts)
@@ -115,13 +105,13 @@ def mesh_of(
     return mesh
 
 
-def _product(asked: TraceRequest) -> int:
+def _product(asked: GivenMesh) -> int:
     return prod(getattr(asked, name) or 1 for name in ("tp", "cp", "pp", "ulysses", "dp_replicate", "dp_shard"))
 
 
 @lru_cache(maxsize=4096)
 def _filled(
-    asked: TraceRequest, gpus: int, per_node: int, sharding: Sharding | None, has_experts: bool, *, divides_experts: bool
+    asked: GivenMesh, gpus: int, per_node: int, sharding: Sharding | None, has_experts: bool, *, divides_experts: bool
 ) -> tuple[Mesh, tuple[tuple[str, int, str], ...]]:
     """The mesh, and (key, value, reason) of each size that the job leaves open."""
     if (fault := mesh_fault(asked, gpus)) is not None:
@@ -140,7 +130,7 @@ def _filled(
     return mesh, tuple(reasons) if gpus > 1 else ()
 
 
-def _data_parallel(asked: TraceRequest, left: int, node: int, sharding: Sharding | None) -> tuple[int, int, str]:
+def _data_parallel(asked: GivenMesh, left: int, node: int, sharding: Sharding | None) -> tuple[int, int, str]:
     """(dp_replicate, dp_shard, reason); `node`: data-parallel ranks that a node has room for."""
     replicate, shard = asked.dp_replicate, asked.dp_shard
     rest = f"what the other axes leave of the GPUs, {left}"
@@ -150,10 +140,12 @@ def _data_parallel(asked: TraceRequest, left: int, node: int, sharding: Sharding
     if sharding == "hsdp":
         shard = gcd(left, node)
         return left // shard, shard, "hsdp shards inside a node and replicates between nodes"
-    return (1, left, f"{rest}, over which {sharding} shards") if sharding in SHARDED else (left, 1, f"{rest}; nothing is sharded over them")
+    if sharding is None or sharding in REPLICATED:
+        return left, 1, f"{rest}; nothing is sharded over them"
+    return 1, left, f"{rest}, over which {sharding} shards"
 
 
-def _expert_tensor(asked: TraceRequest, tp: int, ep: int, divides: bool) -> tuple[int, str]:
+def _expert_tensor(asked: GivenMesh, tp: int, ep: int, divides: bool) -> tuple[int, str]:
     """(etp, reason) of a mixture of experts."""
     if asked.etp is not None:
         return asked.etp, ""
