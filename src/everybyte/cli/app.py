@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "import": "Read a configuration or command line of another tool as a job.",
     "export": "Write a job as the configuration or command of another tool.",
     "fit": "The largest batch, context ... that fits, or the fewest GPUs.",
+    "hardware": "Which GPUs and cloud instances hold a job, and at what price.",
     "trace": "Run real PyTorch code on fake tensors and record every allocation.",
     "compare": "Compare two jobs or answers, row by row.",
     "doctor": "Why a job ran out of memory, from its log or error message.",
@@ -40,6 +41,8 @@ COMMANDS: dict[str, str] = {
 }
 """Each command is a module of this package with its name (`import_` where the name is a word of Python) and a click command called `command`."""
 
+OF_FLAGS = ("fit", "hardware")
+"""Commands that take a job file, or `train` and `serve` with their flags."""
 
 FAMILIES = ("llama", "qwen", "mistral", "gemma", "deepseek", "phi-")
 """Words by which a model's name is known where a command is expected."""
@@ -78,8 +81,8 @@ class LazyGroup(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """As click's, with the nearest names for an unknown one."""
-        if args[:1] == ["fit"] and args[1:2] in (["train"], ["serve"]):
-            return f"fit {args[1]}", getattr(import_module("everybyte.cli.fit"), args[1].upper()), args[2:]
+        if args[:1] and args[0] in OF_FLAGS and args[1:2] in (["train"], ["serve"]):
+            return f"{args[0]} {args[1]}", getattr(import_module(f"everybyte.cli.{args[0]}"), args[1].upper()), args[2:]
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             return self._without_command(ctx, args)
         return super().resolve_command(ctx, args)
