@@ -210,7 +210,8 @@ def accounted(job: Job) -> tuple[Network, Device, Account]:
     device = device_of(job)
     if job.given and "capacity" in job.given:
         device = device._replace(capacity=int(job.given["capacity"]))
-    return network, device, account(job, network, device)
+    found = account(job, network, device)
+    return network, device._replace(capacity=found.capacity or device.capacity), found
 
 
 def device_of(job: Job) -> Device:

@@ -79,6 +79,60 @@ def test_ollama_defaults() -> None:
     assert found.figures["kv.bytes"] == 4 * GIB
 
 
+@pytest.mark.parametrize(
+    ("model", "version", "build", "attention", "context", "slots"),
+    [
+        ("Qwen/Qwen3-32B", "0.5.12", "b4320", "eager", 2048, 4),
+        ("Qwen/Qwen3-32B", "0.10.0", "b5359", "eager", 4096, 1),
+        ("openai/gpt-oss-20b", "v0.11.8", "b6160", "flash", 4096, 1),
+        ("Qwen/Qwen3-32B", "0.11.8", "b6160", "eager", 4096, 1),
+        ("Qwen/Qwen3-32B", "ollama 0.12.4", "b6650", "flash", 4096, 1),
+        ("meta-llama/Llama-3.1-8B", "0.12.6", "b6750", "eager", 4096, 1),
+        ("meta-llama/Llama-3.1-8B", "0.15.5", "b7380", "flash", 32768, 1),
+        ("meta-llama/Llama-3.1-8B", "0.32.2", "b10069", "flash", 32768, 1),
+    ],
+)
+def test_ollama_by_version(model: str, version: str, build: str, attention: str, context: int, slots: int) -> None:
+    """The release decides the build of llama.cpp, which models have flash attention, the context and the slots."""
+    found = estimate({"model": model, "hardware": {"gpu": "rtx-3090", "gpus": 1}, "serve": {"engine": "ollama", "weights": "q4_k_m", "version": version}})
+    serve = found.job["serve"]
+    assert any(f"rules of llama.cpp {build}" in text for text in found.assumptions)
+    assert (serve["attention"], serve["context"], serve["parallel_slots"]) == (attention, context, slots)
+
+
+def test_the_cache_on_the_host() -> None:
+    """-nkvo keeps the whole KV cache in host memory, whatever the key is called."""
+    plain = answer()
+    for extra in ({"no_kv_offload": True}, {"nkvo": True}, {"kv_offload": False}):
+        found = answer(extra=extra)
+        assert plain.figures["peak.device"] - found.figures["peak.device"] == pytest.approx(found.figures["kv.bytes"], rel=0.01)
+        assert found.figures["host.bytes"] - plain.figures["host.bytes"] == found.figures["kv.bytes"]
+
+
+def test_ways_to_split() -> None:
+    """none puts all on the main GPU; row cuts the weights evenly; tensor cuts the caches too."""
+
+    def ranks(mode: str, **more: Any) -> dict[str, dict[str, int]]:
+        job = {
+            "model": "meta-llama/Llama-3.1-8B",
+            "hardware": {"gpu": "rtx-3090", "gpus": 2},
+            "serve": {"engine": "llama.cpp", "weights": "q8_0", "context": 8192, "extra": {"split_mode": mode, **more}},
+        }
+        sums: dict[str, dict[str, int]] = {}
+        for rank in estimate(job).ranks:
+            rows = sums.setdefault(rank.label, {})
+            for row in rank.ledger:
+                rows[row.category] = rows.get(row.category, 0) + (row.bytes if "prefill" in row.phases else 0)
+        return sums
+
+    assert list(ranks("none", main_gpu=1)) == ["CUDA1"]
+    row, tensor = ranks("row"), ranks("tensor")
+    assert row["CUDA0"]["parameter"] == row["CUDA1"]["parameter"]
+    assert tensor["CUDA0"]["kv_cache"] == tensor["CUDA1"]["kv_cache"]
+    with pytest.raises(BadInput, match="main_gpu"):
+        ranks("none", main_gpu=2)
+
+
 def test_ollama_keeps_as_many_layers_as_fit() -> None:
     """A model that is too large is split: the GPU is nearly full, the rest is on the host."""
     found = estimate({"model": "Qwen/Qwen3-32B", "hardware": {"gpu": "rtx-4080"}, "serve": {"engine": "ollama", "weights": "q4_k_m", "context": 8192}})

@@ -22,11 +22,11 @@ def ask(engine: str, model: str = LLAMA, gpu: str | None = "a100-80gb", given: d
 
 
 def test_tensorrt_llm_gives_nine_tenths_of_free_memory_to_the_cache() -> None:
-    """Free after the engine and its execution context, times the fraction, in blocks."""
+    """Free after the engine, its execution context and the decoder's buffers (24 bytes a sequence and word), times the fraction, in blocks."""
     given = {"free_before_load": 70 * 10**9, "weights": 16 * 10**9, "activation_peak": 4 * 10**9}
-    figures = ask("tensorrt-llm", version="0.18", given=given).figures
-    assert figures["kv.tokens"] == int(50 * 10**9 * 0.9) // (32 * TOKEN) * 32
-    half = ask("tensorrt-llm", version="0.18", memory_fraction=0.45, given=given).figures
+    figures = ask("tensorrt-llm", version="0.18", sequences=64, given=given).figures
+    assert figures["kv.tokens"] == int((50 * 10**9 - 24 * 64 * 128_256) * 0.9) // (32 * TOKEN) * 32
+    half = ask("tensorrt-llm", version="0.18", sequences=64, memory_fraction=0.45, given=given).figures
     assert half["kv.tokens"] == pytest.approx(figures["kv.tokens"] / 2, abs=32)
 
 
@@ -34,7 +34,7 @@ def test_tgi_keeps_a_twentieth_of_the_device() -> None:
     """free - (1 - fraction)·total after a warm-up of max_batch_prefill_tokens."""
     found = ask("tgi", version="3.0", batched_tokens=4096)
     rows = {entry.id: entry.bytes for entry in found.worst.ledger}
-    expected = found.hardware.capacity * 0.95 - rows["context/cuda"] - found.figures["weights"] - rows["activation/prompt"]
+    expected = found.hardware.capacity * 0.95 - rows["context/cuda"] - found.figures["weights"] - rows["activation/prompt"] - rows["workspace/cublas"]
     assert found.figures["kv.pool"] == pytest.approx(expected, abs=2 * TOKEN)
 
 
@@ -84,10 +84,26 @@ def test_mlx_weights_and_cache() -> None:
 
 
 def test_mlx_may_not_use_all_memory() -> None:
-    """The GPU's working set is a share of the machine's memory, unless the wired limit says more."""
+    """The GPU's working set is a share of the machine's memory, taken once; the wired limit raises it, and the verdict goes by it."""
     small = ask("mlx", "Qwen/Qwen2.5-72B", "Apple-M4-Max-128GB", weights={"format": "bf16"})
     assert not small.fits
     assert "iogpu.wired_limit_mb" in small.warnings[0]
+    assert small.hardware is not None
+    assert small.hardware.capacity == 96 * 2**30
+    wired = ask("mlx", "Qwen/Qwen2.5-72B", "Apple-M4-Max-128GB", weights={"format": "bf16"}, extra={"iogpu.wired_limit_mb": 180 * 1024})
+    assert wired.hardware is not None
+    assert wired.hardware.capacity == 180 * 2**30
+    assert wired.fits
+    by_size = ask("mlx", gpu={"memory_bytes": 128 * 2**30, "name": "a Mac"})
+    assert by_size.hardware is not None
+    assert by_size.hardware.capacity == 96 * 2**30
+
+
+def test_mlx_makes_the_scores_of_heads_that_are_not_fused() -> None:
+    """Heads of 256 numbers have no fused kernel for a prompt: 2 bytes for each head, query of a step and token; heads of 128 have one."""
+    rows = {row.id: row.bytes for row in ask("mlx", "google/gemma-2-2b", gpu=None, context=8192).worst.ledger}
+    assert rows["activation/scores"] == 2 * 8 * 2048 * 8192
+    assert not any(row.id == "activation/scores" for row in ask("mlx", gpu=None, context=8192).worst.ledger)
 
 
 @pytest.mark.parametrize("engine", ["tensorrt-llm", "tgi", "lmdeploy"])
@@ -146,3 +162,33 @@ def test_decoding_reads_the_chosen_experts() -> None:
     active = 3.35e9 * 2
     assert 2039e9 / active * 0.9 < figures["decode.tokens_per_s"] < 2039e9 / active * 1.3
     assert figures["decode.batch_tokens_per_s"] < 64 * figures["decode.tokens_per_s"] / 5
+
+
+@pytest.mark.parametrize(
+    ("version", "share", "of_card"),
+    [("1.4.0", 1.0, False), ("2.2.0", 0.95, False), ("2.4.0", 0.90, False), ("3.0.0", 0.95, True), ("3.1.0", 0.93, True), ("3.3.0", 0.90, True)],
+)
+def test_tgi_leaves_room_by_version(version: str, share: float, of_card: bool) -> None:
+    """Blocks take a share of what the warm-up leaves, beside those of its own tokens; since 3.0 the share is of the whole card."""
+    settings = {"batched_tokens": 4000, "context": 4000}
+    found = ask("tgi", version=version, **settings)
+    assert found.hardware is not None
+    rows = {row.id: row.bytes for row in found.worst.ledger if row.category in ("activation", "context", "workspace")}
+    left = found.hardware.capacity - found.figures["weights"] - sum(rows.values())
+    warm = 4000 * TOKEN
+    expected = left - found.hardware.capacity * (1 - share) if of_card else (left - warm) * share + warm
+    assert found.figures["kv.pool"] == pytest.approx(expected, abs=16 * TOKEN)
+    assert found.fits or share == 1.0
+
+
+def test_tgi_warms_up_with_log_probabilities_until_three() -> None:
+    """2 bytes a token and word for the logits, as much for their copy; one GPU makes none since 2.4, and 3.0 asks for none."""
+
+    def rows(version: str, **more: Any) -> dict[str, int]:
+        ledger = ask("tgi", version=version, batched_tokens=4000, **more).worst.ledger
+        return {row.id: row.bytes for row in ledger if row.id.startswith("activation/log")}
+
+    logits = 2 * 4000 * 128_256
+    assert rows("2.2.0") == {"activation/logits": logits, "activation/logprobs": logits}
+    assert rows("2.4.0") == {"activation/logits": logits}
+    assert rows("3.0.0") == {}

@@ -62,6 +62,15 @@ def network_of(model: ModelSource, path: str = "model") -> Network:
         raise BadInput(path, f"holds what a JSON file cannot: {error}") from None
 
 
+def model_type_of(model: ModelSource) -> str:
+    """`model_type` of a model's config.json; empty for a shape. The model is one that `network_of` has answered."""
+    if isinstance(model, str):
+        found = checkpoint_of(model)
+        return str((found.config or {}).get("model_type") or "") if found is not None else find_model(model).model_type
+    fields = msgspec.to_builtins(model)
+    return str((fields.get("config") or {}).get("model_type") or "")
+
+
 def checkpoint_of(model: ModelSource) -> Checkpoint | None:
     """The files that the model points at, with the exact type and bytes of every stored tensor; None for a name or an inline model."""
     return _checkpoint(model, _stamp(model)) if isinstance(model, str) and _points_at_files(model) else None

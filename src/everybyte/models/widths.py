@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from everybyte.basics.record import Record
 from everybyte.layers.attention.compressed import CompressedIndexer
 from everybyte.layers.attention.indexer import BlockIndexer, Indexer
+from everybyte.layers.attention.mla import MLA
 from everybyte.layers.experts.routed import Experts
 from everybyte.layers.network import Network
 from everybyte.layers.recurrent.delta_net import GatedDeltaNet
@@ -47,6 +48,26 @@ def widths_of(network: Network) -> Widths:
         if isinstance(heads := getattr(part, "heads", None), int):
             found["heads"][heads, getattr(part, "kv_heads", heads)] = None
     return Widths(tuple(found["heads"]), tuple(found["ffn"]), tuple(found["expert"]), max(found["count"]))
+
+
+class HeadSizes(NamedTuple):
+    """Query heads of a kind of attention, and the sizes of their keys and values."""
+
+    heads: int
+    key: int
+    value: int
+
+
+@lru_cache(maxsize=256)
+def head_sizes(network: Network) -> tuple[HeadSizes, ...]:
+    """Every kind of attention over the blocks of the main network, in order of first use, as it computes a prompt: latent keys are spread to all heads."""
+    found: dict[HeadSizes, None] = {}
+    for part in (part for run in network.runs for part in _parts(run.layer)):
+        if isinstance(part, MLA):
+            found[HeadSizes(part.heads, part.nope + part.rope, part.v_dim)] = None
+        elif isinstance(heads := getattr(part, "heads", None), int) and isinstance(size := getattr(part, "head_dim", None), int):
+            found[HeadSizes(heads, size, getattr(part, "v_dim", 0) or size)] = None
+    return tuple(found)
 
 
 def _parts(layer: Any) -> Iterator[Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
 from everybyte.job.extra import Section
-from everybyte.job.form import Count
+from everybyte.job.form import Count, CountOrZero
 from everybyte.rules.quantization.gguf.size import FileKeys
 
 
@@ -25,7 +25,26 @@ class Keys(Section, frozen=True, kw_only=True):
     cpu_moe: bool = False
     n_cpu_moe: Count | None = None
     run_time_repack: bool = False
-    split_mode: str = "layer"
+    split_mode: Literal["none", "layer", "row", "tensor"] | None = None
+    sm: Literal["none", "layer", "row", "tensor"] | None = None
+    """The same."""
+    main_gpu: CountOrZero | None = None
+    mg: CountOrZero | None = None
+    """The same."""
+    no_kv_offload: bool = False
+    nkvo: bool = False
+    """The same."""
+    kv_offload: bool = True
+
+    @property
+    def mode(self) -> str:
+        """How the model lies over several GPUs."""
+        return self.split_mode or self.sm or "layer"
+
+    @property
+    def keeps_cache_on_host(self) -> bool:
+        """Whether the KV cache stays in host memory."""
+        return self.no_kv_offload or self.nkvo or not self.kv_offload
 
 
 SECTIONS = (Keys, FileKeys)

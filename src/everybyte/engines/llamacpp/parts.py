@@ -41,14 +41,22 @@ class Parts(NamedTuple):
         weights = self.weights.devices[device]
         if weights:
             yield Line("weights", "parameter", weights, plain("w", w=weights), WEIGHT_SOURCE)
-        here = [(index, cache) for index, cache in enumerate(self.caches) if self.split.layer(index) == device]
-        for cache, members in groupby(here, key=lambda pair: pair[1]):
+        for cache, members in groupby(self._caches(device), key=lambda pair: pair[1]):
             yield from self._cache(cache, [index for index, _ in members])
         if device == self.split.gpus:
             size = 4 * self.vocab * self.settings.slots
             yield Line("output buffer", "workspace", size, plain("4·V·s", V=self.vocab, s=self.settings.slots), "llama.cpp llama-context.cpp output_reserve")
         if self.compute is not None and self.compute[device]:
             yield Line("compute buffer", "workspace", self.compute[device], plain("c", c=self.compute[device]), GRAPH_SOURCE)
+
+    def _caches(self, device: int) -> Iterator[tuple[int, Stored]]:
+        """Layers with the part of their caches that a device holds."""
+        for index, cache in enumerate(self.caches):
+            share = self.split.cache_share(index, device)
+            if share == 1.0:
+                yield index, cache
+            elif share:
+                yield index, cache._replace(key=round(cache.key * share), value=round(cache.value * share), state=round(cache.state * share))
 
     def _cache(self, cache: Stored, layers: list[int]) -> Iterator[Line]:
         """Caches of equal layers in a row."""

@@ -41,6 +41,9 @@ class Split(NamedTuple):
     overrides: tuple[Override, ...]
     formats: Formats
     release: Release
+    mode: str = "layer"
+    """`row` cuts every matrix over the GPUs, `tensor` the caches too; `layer` gives each whole layers."""
+    caches_on_host: bool = False
 
     @property
     def whole(self) -> bool:
@@ -58,6 +61,17 @@ class Split(NamedTuple):
             return self.gpus
         share = (index - self.first) / self.counted
         return next((gpu for gpu, end in enumerate(self.shares) if share < end), self.gpus - 1)
+
+    def share(self, gpu: int) -> float:
+        """The part of a GPU where everything is cut."""
+        return self.shares[gpu] - (self.shares[gpu - 1] if gpu else 0.0)
+
+    def cache_share(self, index: int, device: int) -> float:
+        """The part of a layer's cache that a device holds, from 0 to 1."""
+        home = self.gpus if self.caches_on_host else self.layer(index)
+        if self.mode == "tensor" and home < self.gpus:
+            return self.share(device) if device < self.gpus else 0.0
+        return 1.0 if home == device else 0.0
 
     def tensor(self, name: str, index: int) -> int:
         """The device of a tensor, by the first override that fits its full name."""
@@ -107,13 +121,23 @@ def split_of(job: Job, layers: int, release: Release, keys: Keys, formats: Forma
     assert serve is not None
     stated = job.hardware.gpus if job.hardware else None
     gpus = 1 if stated is None else stated
-    shares = tuple(float(share) for share in serve.tensor_split or ()) or (1.0,) * gpus
+    shares = _shares(keys, tuple(float(share) for share in serve.tensor_split or ()), gpus)
     if gpus and (len(shares) > gpus or sum(shares) <= 0):
         raise BadInput("serve.tensor_split", f"has {len(shares)} shares for {gpus} GPUs, or none above 0")
     shares += (0.0,) * (gpus - len(shares))
     total = sum(shares) or 1.0
     ends = tuple(sum(shares[: index + 1]) / total for index in range(gpus))
-    split = Split(gpus, layers, layers + 1, 0, ends, overrides_of(keys), formats, release)
+    split = Split(gpus, layers, layers + 1, 0, ends, overrides_of(keys), formats, release, keys.mode, keys.keeps_cache_on_host)
     if not gpus:
         return split
     return split.keeping(layers + 1 if serve.gpu_layers is None or serve.gpu_layers < 0 else serve.gpu_layers, release)
+
+
+def _shares(keys: Keys, stated: tuple[float, ...], gpus: int) -> tuple[float, ...]:
+    """What the job says, or equal parts; without a split all is on one GPU. Raises BadInput for a main GPU that is not there."""
+    main = (keys.main_gpu if keys.main_gpu is not None else keys.mg) or 0
+    if gpus and main >= gpus:
+        raise BadInput("serve.extra.main_gpu", f"is {main}, and there are {gpus} GPUs, counted from 0")
+    if keys.mode == "none":
+        return tuple(float(gpu == main) for gpu in range(gpus))
+    return stated or (1.0,) * gpus

@@ -28,7 +28,7 @@ def release_of(serve: Serve, fork: str, choices: ResolvedSettings) -> Release:
     line = fork or LINE
     if line not in (LINE, FORK):
         raise Unsupported("serve.extra.fork", f"{line!r} is not supported; supported: {LINE} and {FORK}")
-    found = _BUILD.match((serve.version or "").strip()) if serve.engine != "ollama" else None
+    found = _BUILD.match((serve.version or "").strip())
     if found:
         build = (int(found[1]),)
         return Release(line, _of_same_day(build, choices) if line == FORK and build >= _same_days()[0][0] else build)

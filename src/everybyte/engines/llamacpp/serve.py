@@ -26,8 +26,6 @@ from everybyte.rules.serving.server_phases import ServerPhases
 
 LARGEST_GPU = 192 * 10**9
 """More weights than this on one GPU cannot be: tensors are overridden though the job does not say so."""
-WITHOUT_MEMORY = ("ser", "split_mode", "threads", "jinja", "imatrix", "no_mmap", "mlock")
-"""Settings that are read elsewhere or change no size."""
 
 
 def account(job: Job, network: Network, device: Device) -> Account:
@@ -44,6 +42,10 @@ def account(job: Job, network: Network, device: Device) -> Account:
     formats = formats_of(job.serve, network, release, keys, own_file(job))
     split = split_of(job, len(blocks_of(network)), release, keys, formats)
     beside = (*draft_of(job, network, settings, choices), *tower_lines(job, network, choices))
+    if split.caches_on_host:
+        choices.warn("the KV cache stays in host memory, and attention is computed there: every token reads it; compute buffers are those of a cache on the GPU")
+    if split.mode == "tensor":
+        choices.assume("compute buffers are those of whole layers on each GPU (serve.extra.split_mode: layer)")
     parts = _parts(job, network, settings, split, choices)
     free = device.capacity - context_line(device.compute_capability).bytes - sum(line.bytes for line in beside)
     if job.serve.gpu_layers is None and split.gpus and device.capacity and parts.needed > free:
@@ -92,7 +94,7 @@ def _parts(job: Job, network: Network, settings: Settings, split: Split, choices
 
 def _pipelined(keys: Keys, split: Split, weights: Held, choices: ResolvedSettings) -> bool:
     """Several batches under way at once: layers split over GPUs, all of them there, and no tensor overridden (llama-context.cpp pipeline_parallel)."""
-    if split.gpus < 2 or not split.whole or split.overrides or keys.split_mode != "layer":
+    if split.gpus < 2 or not split.whole or split.overrides or keys.mode != "layer" or keys.keeps_cache_on_host:
         return False
     if max(weights.devices[:-1]) > LARGEST_GPU:
         choices.assume("more weights than any GPU holds: tensors are overridden to host memory though serve.extra.override-tensor does not say so")

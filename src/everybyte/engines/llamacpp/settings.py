@@ -116,7 +116,7 @@ def _outputs(serve: Serve, slots: int, release: Release, keys: Keys, choices: Re
     """Rows of logits; 0: one for each token, the library's own default and that of every front end before mid-2026. llama-server of a later build, if the
     job names one, asks for one row a slot and one more for each drafted token."""
     stated = keys.n_outputs
-    if stated is not None or not release.has("few_outputs") or serve.engine == "ollama":
+    if stated is not None or not release.has("few_outputs"):
         return stated or 0
     if serve.version is None:
         choices.assume("logits of every token of a batch are reserved; llama-server since mid-2026 reserves one token per slot (serve.extra.n_outputs)")

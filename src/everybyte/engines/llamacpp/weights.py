@@ -68,7 +68,8 @@ def formats_of(serve: Serve, network: Network, release: Release, keys: Keys, own
 
 
 def held_weights(serve: Serve, network: Network, split: Split, choices: ResolvedSettings, given: dict[str, Any], own: GgufWeights | None = None) -> Held:
-    """Where the weights are. A file's tensors count in full; with a mean number of bits each tensor has its share."""
+    """Where the weights are. A file's tensors count in full; with a mean number of bits each tensor has its share. Where matrices are cut over the GPUs, so
+    are the bytes."""
     found = own or _weights(serve, network, choices, given)
     tied = network.tied if own is None else all(t.tensor.name != "output.weight" for t in own.tensors)
     names = [(t.tensor.name, t.tensor.layer, t.nbytes) for t in found.tensors]
@@ -82,6 +83,9 @@ def held_weights(serve: Serve, network: Network, split: Split, choices: Resolved
         held[split.named(name, at) if at >= 0 else split.cpu_of(name)] += size
         if tied and name == "token_embd.weight" and split.layer(split.layers) != split.gpus:
             held[split.layer(split.layers)] += size  # the output on a GPU is a copy of its own
+    if split.mode in ("row", "tensor") and split.gpus:
+        on_gpus = sum(held[:-1])
+        held = [*(round(on_gpus * split.share(gpu)) for gpu in range(split.gpus)), held[-1]]
     return Held(tuple(held), found.file_bytes, sum(held))
 
 

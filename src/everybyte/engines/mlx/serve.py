@@ -1,8 +1,8 @@
 """Accounts for mlx-lm on a Mac: memory that the CPU and the GPU share.
 
 What is known: weights as mlx.nn.quantize stores them (numbers of 2 to 8 bits, a 16-bit scale and bias for each group), a cache that grows by 256 tokens
-(mlx_lm/models/cache.py), prompts in steps of 2,048 tokens. The GPU may use about three quarters of the memory unless iogpu.wired_limit_mb says more. Not
-modelled: MLX's cache of freed buffers, and a checkpoint that is converted while it is loaded.
+(mlx_lm/models/cache.py), prompts in steps of 2,048 tokens, scores of heads that the fused kernel does not have. The GPU may use about three quarters of the
+memory unless iogpu.wired_limit_mb says more. Not modelled: MLX's cache of freed buffers, and a checkpoint that is converted while it is loaded.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from everybyte.basics.dtypes import BF16, DTYPES
 from everybyte.basics.errors import Unsupported
 from everybyte.basics.origin import default_of, inferred
-from everybyte.basics.units import GiB, round_up
+from everybyte.basics.units import GiB, MiB, round_up
 from everybyte.engines.mlx.extra import Keys
 from everybyte.job import Job, Serve
 from everybyte.job.extra import section
 from everybyte.layers.network import Network
 from everybyte.layers.recording.setup import Kernels, Packed, Setup
 from everybyte.ledger.build import Line, plain
-from everybyte.models.widths import widths_of
+from everybyte.models.widths import head_sizes, widths_of
 from everybyte.rules.accounting.account import Account, Device, Rank
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.serving.kv_pool_server import prompt_line
@@ -38,6 +38,14 @@ PREFILL = 2048
 CONTEXT = 4096
 SOURCE = "mlx_lm/models/cache.py KVCache, RotatingKVCache: steps of 256 tokens; a window keeps its last tokens"
 WIRED = "Metal recommendedMaxWorkingSetSize: about 3/4 of the memory from 36 GB on, 2/3 below; iogpu.wired_limit_mb raises it"
+METAL = "metal"
+"""Compute capability of the Macs of the catalogue, whose capacity is the working set already."""
+FUSED = (64, 80, 128)
+"""Sizes of a head that the fused kernel has for more than eight queries, if keys and values have the same."""
+SCORES = (
+    "mlx backend/metal/scaled_dot_product_attention.cpp use_fallback: a prompt's heads are fused where keys and values have 64, 80 or 128 numbers; "
+    "others make the scores of all heads, and the softmax takes their place"
+)
 CHECKPOINT = ("awq", "gptq")
 """Formats in which embedding and head stay plain."""
 
@@ -63,22 +71,33 @@ def account(job: Job, network: Network, device: Device) -> Account:
     if states:
         figures["state.bytes"] = states
     wired = keys.system_limit_mb or keys.wired_limit_mb
-    limit = wired * 2**20 if wired else _working_set(device.capacity)
-    refusals = _refusals(sum(line.bytes for line in held), limit, device)
+    limit = wired * MiB if wired else _working_set(device)
     if device.capacity:
-        choices.assume(f"the GPU may use {limit / GiB:,.1f} of {device.capacity / GiB:,.1f} GiB ({WIRED})")
-    phases: Phases = (("load", rows), ("prefill", (*held, _work(network, min(PREFILL, context) * sequences))), ("decode", held))
-    return Account((Rank(ServerPhases(phases)),), choices, figures=figures, refusals=refusals)
+        choices.assume(f"the GPU may use {limit / GiB:,.1f} GiB ({WIRED})")
+    work = (_work(network, min(PREFILL, context) * sequences), *_scores(network, min(PREFILL, context), tokens, sequences))
+    needed = sum(line.bytes for line in (*held, *work))
+    if device.capacity and needed > limit:
+        choices.warn(f"{needed / GiB:,.2f} GiB are needed, the GPU may use {limit / GiB:,.2f} GiB: raise iogpu.wired_limit_mb")
+    phases: Phases = (("load", rows), ("prefill", (*held, *work)), ("decode", held))
+    return Account((Rank(ServerPhases(phases)),), choices, figures=figures, capacity=limit if device.capacity else 0)
 
 
-def _working_set(capacity: int) -> int:
-    return capacity * 3 // 4 if capacity >= 36 * GiB else capacity * 2 // 3
+def _working_set(device: Device) -> int:
+    """What Metal lets the GPU use of a machine that is given by its memory; Macs of the catalogue are given by that already."""
+    whole = device.capacity
+    if device.compute_capability == METAL:
+        return whole
+    return whole * 3 // 4 if whole >= 36 * GiB else whole * 2 // 3
 
 
-def _refusals(needed: int, limit: int, device: Device) -> tuple[str, ...]:
-    if not device.capacity or needed <= limit:
+def _scores(network: Network, queries: int, keys: int, sequences: int) -> tuple[Line, ...]:
+    """The scores of one layer's attention over a step of the prompt, where the kernel is not fused: the largest kind counts."""
+    apart = [sizes.heads for sizes in head_sizes(network) if sizes.key != sizes.value or sizes.key not in FUSED]
+    if not apart:
         return ()
-    return (f"{needed / GiB:,.2f} GiB are needed, the GPU may use {limit / GiB:,.2f} GiB: raise iogpu.wired_limit_mb",)
+    size = 2 * sequences * max(apart) * queries * keys
+    text = plain("2·b·a·q·s", b=sequences, a=max(apart), q=queries, s=keys)
+    return (Line("activation/scores", "activation", size, text, SCORES),)
 
 
 def _setup(serve: Serve, network: Network, choices: ResolvedSettings) -> Setup:

@@ -2,7 +2,7 @@
 
 What is known: sizes of the weights, the cache's blocks and their share of free memory (KvCacheConfig), the limits of a batch. What is not modelled:
 TensorRT's own reuse of activation memory, which it works out at build time; the row of activations is the sum of the tensors that two published builds
-imply, with a wide range. Workspaces of plugins, the decoder's buffers, runtime buffers of speculative decoding are left out.
+imply, with a wide range. Workspaces of plugins and runtime buffers of speculative decoding are left out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from everybyte.basics.dtypes import BF16
 from everybyte.basics.origin import default_of, inferred
 from everybyte.engines.tensorrt_llm.extra import Keys
-from everybyte.engines.tensorrt_llm.work import activation_line
+from everybyte.engines.tensorrt_llm.work import activation_line, decoder_line
 from everybyte.job import Job
 from everybyte.job.extra import section
 from everybyte.layers.network import Network
@@ -52,8 +52,9 @@ def account(job: Job, network: Network, device: Device) -> Account:
     if not release.has("by_torch") or keys.backend == "tensorrt":
         choices.assume("activations: TensorRT plans their memory when an engine is built; the row is what two published builds imply")
         work: tuple[Line, ...] = (activation_line(network, cut, tokens, running, gathers=keys.gather_context_logits),)
+        held: tuple[Line, ...] = (decoder_line(network, running),)
     else:
-        work = fused_lines(network, cut, tokens, running, TORCH)
+        work, held = fused_lines(network, cut, tokens, running, TORCH), ()
     server = Server(
         NAME,
         setup,
@@ -66,6 +67,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
         fraction,
         SOURCE,
         work,
+        held,
         most=keys.max_tokens,
     )
     return account_of(job, network, device, server, choices)

@@ -1,4 +1,4 @@
-"""Activation memory of a TensorRT engine: what its execution context takes for the largest batch of its profile."""
+"""What a TensorRT engine takes beside its weights: its execution context for the largest batch of its profile, and the buffers of its decoder."""
 
 from __future__ import annotations
 
@@ -12,6 +12,20 @@ SOURCE = (
     "logs of two builds (TensorRT-LLM 0.17, 0.18: `memory of execution context`): three hidden states, the feed-forward's product and logits of every token of "
     "the profile on one, two hidden states and each routed token before and after its experts on the other; docs/source/reference/memory.md says no form"
 )
+
+
+DECODER = (
+    "cpp/tensorrt_llm/layers: the penalties' occurrence counts (int32) and logits (fp32) of every sequence and word, and of top-p sampling sorted probabilities "
+    "and ids with the sort's own two (samplingTopPKernels.cu getTopPWorkspaceSizes); made for max_batch_size before the cache"
+)
+DECODER_BYTES = 4 + 4 + 4 * 4
+"""A sequence and word."""
+
+
+def decoder_line(network: Network, running: int) -> Line:
+    """Buffers of the C++ decoder, which an engine that was built runs: they grow with max_batch_size times the vocabulary."""
+    size = DECODER_BYTES * running * network.vocab
+    return Line("workspace/decoder", "workspace", size, plain("24·B·V", B=running, V=network.vocab), DECODER)
 
 
 def activation_line(network: Network, cut: Cut, tokens: int, running: int, *, gathers: bool) -> Line:

@@ -71,5 +71,7 @@ class Account(Record, frozen=True):
     peak_figure: str = "peak.allocated"
     expandable: bool = False
     """The framework's own launcher sets expandable_segments:True where the job does not say."""
+    capacity: int = 0
+    """Bytes of the device that the engine may use, where it says so itself; 0: all of them."""
     refusals: tuple[str, ...] = ()
     """Why a serving engine refuses to start, or cannot serve what is asked, though the device has room: one sentence each."""

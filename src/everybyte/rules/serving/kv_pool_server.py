@@ -44,8 +44,14 @@ class Server(Record, frozen=True):
     """Where that rule is written."""
     work: tuple[Line, ...] = ()
     """What the largest batch takes beside weights."""
+    held: tuple[Line, ...] = ()
+    """What is there for good before the pool is made, beside weights."""
     of_total: bool = False
     """The fraction is of the whole device: what it leaves is taken from what is free."""
+    of_free: float = 1.0
+    """Of what is left then, the share that pages take."""
+    warm: int = 0
+    """Tokens whose pages are there already while free memory is read, and stay beside that share."""
     most: int | None = None
     """Tokens at most."""
     priced: Priced | None = None
@@ -97,11 +103,13 @@ def _part(network: Network, device: Device, server: Server, known: dict[str, int
     loaded = known.get("weights", sum(line.bytes for line in weights))
     after = known.get("free_after_weights", before - loaded) if before else 0
     pool = known.get("kv.pool")
-    if pool is None and before:
-        free = after - known.get("activation_peak", sum(line.bytes for line in server.work)) - states
-        pool = floor(free - device.capacity * (1 - server.fraction)) if server.of_total else floor(free * server.fraction)
-        pool = max(pool, 0)
     each = found.full + found.windowed
+    if pool is None and before:
+        work = known.get("activation_peak", sum(line.bytes for line in server.work))
+        free = after - work - states - sum(line.bytes for line in _held(server, device))
+        free = free - device.capacity * (1 - server.fraction) if server.of_total else free * server.fraction
+        warm = min(server.warm * float(each), max(free, 0.0))
+        pool = max(floor((free - warm) * server.of_free + warm), 0)
     page = each * server.page
     tokens = floor(Fraction(pool) / page) * server.page if pool and page else 0
     if server.most is not None:
@@ -109,9 +117,14 @@ def _part(network: Network, device: Device, server: Server, known: dict[str, int
     return Part(weights, found, None if pool is None else floor(tokens * each), tokens, states)
 
 
+def _held(server: Server, device: Device) -> tuple[Line, ...]:
+    """What takes room before the pool is made. A warm-up through torch has made the workspace of its matrix products."""
+    return (*server.held, *((workspace_line(device.compute_capability, 1),) if server.warm else ()))
+
+
 def _phases(part: Part, server: Server, device: Device) -> Phases:
     workspace = workspace_line(device.compute_capability, 1)
-    always = [*part.weights, workspace]
+    always = [*part.weights, *server.held, workspace]
     held: list[Line] = []
     if part.tokens:
         each = part.prices.token
