@@ -129,7 +129,7 @@ def test_refusals() -> None:
         ({"mesh": {"tp": 8}, "gpus": 4}, "serve.mesh"),
         ({"mesh": {"tp": 4, "dp": 3}, "gpus": 12, "extra": {"enable_dp_attention": True}}, "serve.mesh.dp"),
         ({"kv_dtype": "q8_0"}, "serve.kv_dtype"),
-        ({"weights": "q4_k_m"}, "serve.weights.format"),
+        ({"weights": "exl3"}, "serve.weights.format"),
         ({"extra": {"max-mamba-cache-size": -1}}, "serve.extra.max-mamba-cache-size"),
         ({"extra": {"enable-dp-attention": "yes"}}, "serve.extra.enable-dp-attention"),
     ],

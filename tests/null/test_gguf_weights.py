@@ -14,7 +14,7 @@ from everybyte.catalog.releases import Release
 from everybyte.job import read_job
 from everybyte.models.source import network_of
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
-from everybyte.rules.quantization.gguf.size import gguf_weights
+from everybyte.rules.quantization.gguf.size import gguf_weights, mean_bits
 from everybyte.rules.quantization.gguf.tensors import typed_tensors
 from everybyte.rules.quantization.gguf.types import fallback, is_gguf, is_quantised, quantization, role_of
 from everybyte.rules.serving.weights import packing
@@ -144,13 +144,31 @@ def test_the_models_own_file_counts_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["q4_k_m", "iq4_ks_r4", "iq2_xxs", "q4_k_xl", "q8_0", "tq1_0"])
 def test_formats_of_gguf_are_told_to_other_engines(word: str) -> None:
-    """Engines that load packed checkpoints refuse them and name the engines that serve them."""
+    """Engines that read no GGUF file refuse them and name the engines that serve them."""
     assert is_gguf(word)
     job = read_job({"model": MODEL, "serve": {"weights": word}})
     assert job.serve is not None
     assert job.serve.weights is not None
-    with pytest.raises(Unsupported, match=r"format of GGUF files, which llama.cpp and ollama serve"):
+    with pytest.raises(Unsupported, match=r"format of GGUF files, which llama.cpp, ollama, vLLM and SGLang serve"):
         packing(job.serve.weights)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_gguf_names_in_engines_that_read_the_files(engine: str) -> None:
+    """vLLM and SGLang keep the blocks of the file: its matrices at the mean of the mixture, vLLM the embedding too."""
+    mean = mean_bits(network_of("Qwen/Qwen2.5-7B"), "q4_k_m")
+    assert 4.7 < mean < 5.1
+    found = estimate({"model": "Qwen/Qwen2.5-7B", "hardware": {"gpu": "rtx-4090"}, "serve": {"engine": engine, "weights": "q4_k_m", "context": 4096}})
+    table = 152_064 * 3584
+    linear = found.model.params - table
+    expected = linear * mean / 8 + table * (mean / 8 if engine == "vllm" else 2)
+    assert found.figures["weights"] == pytest.approx(float(expected), rel=0.01)
+
+
+def test_transformers_dequantises_gguf_files() -> None:
+    """It holds 16 bits a number, whatever the file has."""
+    plain, packed = (estimate({"model": MODEL, "serve": {"engine": "transformers", "weights": word}}).figures["weights"] for word in ("bf16", "q4_k_m"))
+    assert packed == plain
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     split = split_of(job, len(blocks_of(network)), release, keys, formats)
     beside = (*draft_of(job, network, settings, choices), *tower_lines(job, network, choices))
     if split.caches_on_host:
-        choices.warn("the KV cache stays in host memory, and attention is computed there: every token reads it; compute buffers are those of a cache on the GPU")
+        choices.warn("the KV cache stays in host memory, and attention is computed there: compute buffers are those of a cache on the GPU")
     if split.mode == "tensor":
         choices.assume("compute buffers are those of whole layers on each GPU (serve.extra.split_mode: layer)")
     parts = _parts(job, network, settings, split, choices)

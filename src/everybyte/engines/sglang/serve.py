@@ -91,7 +91,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     serve, choices, known = job.serve, ResolvedSettings(), known_of(job)
     keys = section(serve.extra, Keys, "serve.extra")
     settings = settings_of(job, network, device, keys, choices)
-    setup = setup_of(serve, network, choices)
+    setup = setup_of(serve, network, choices, reads_gguf=True)
     kind = kv_format(serve, setup.weights if setup.weights.bits <= 16 else BF16, CACHES, NAME, choices)
     reserve = reserve_of(serve, settings, network, device, known, keys, choices)
     sizes = captured(serve)

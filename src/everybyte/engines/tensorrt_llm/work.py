@@ -15,7 +15,7 @@ SOURCE = (
 
 
 DECODER = (
-    "cpp/tensorrt_llm/layers: the penalties' occurrence counts (int32) and logits (fp32) of every sequence and word, and of top-p sampling sorted probabilities "
+    "cpp/tensorrt_llm/layers: the penalties' occurrence counts (int32) and logits (fp32) of each sequence and word, and of top-p sampling sorted probabilities "
     "and ids with the sort's own two (samplingTopPKernels.cu getTopPWorkspaceSizes); made for max_batch_size before the cache"
 )
 DECODER_BYTES = 4 + 4 + 4 * 4

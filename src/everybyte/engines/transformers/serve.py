@@ -10,17 +10,18 @@ from msgspec.structs import replace
 from everybyte.basics.dtypes import DTYPES, DType
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of, inferred
-from everybyte.catalog.releases import release_in
+from everybyte.catalog.releases import Release, release_in
 from everybyte.engines.transformers.extra import ServeKeys
 from everybyte.job import Job, Serve
 from everybyte.job.extra import section
 from everybyte.layers.network import Network
-from everybyte.layers.recording.setup import AttentionKernel, Kernels, Packed, Setup
+from everybyte.layers.recording.setup import AttentionKernel, ExpertsKernel, Kernels, Packed, Setup
 from everybyte.layers.recording.size import Batch
 from everybyte.models.source import checkpoint_of
 from everybyte.models.stored import PLAIN_ROUTERS
 from everybyte.rules.accounting.account import Account, Device, Rank
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.quantization.gguf.types import is_gguf
 from everybyte.rules.serving.generation import Generation
 from everybyte.rules.serving.weights import packing
 from everybyte.rules.step.cache import Format, passes_window, price
@@ -62,9 +63,8 @@ def account(job: Job, network: Network, device: Device) -> Account:
     else:
         choices.assume(f"the prompt has {context - new_tokens:,} tokens and generate() adds {new_tokens:,}; extra.new_tokens changes that")
     release = release_in(serve.version, "transformers")
-    kernels = Kernels(
-        attention=ATTENTION[attention], loss="logits" if one_pass else "last-logits", experts="grouped" if release.has("grouped_experts") else "loop"
-    )
+    experts: ExpertsKernel = "grouped" if release.has("grouped_experts") else "loop"
+    kernels = Kernels(attention=ATTENTION[attention], loss=_logits(release, one_pass=one_pass), experts=experts)
     past_window = passes_window(network, context)
     setup = Setup(weights=weights, grad=False, trainable=(), packed=packed, kernels=kernels, single=sequences == 1, past_window=past_window)
     length = context if one_pass else context - new_tokens
@@ -83,6 +83,13 @@ def account(job: Job, network: Network, device: Device) -> Account:
     if stored is not None and stored.tensors:
         figures["file_bytes"] = stored.metadata.get("file_bytes") or sum(tensor.nbytes for tensor in stored.tensors)
     return Account((Rank(bill),), choices, figures=figures)
+
+
+def _logits(release: Release, *, one_pass: bool) -> str:
+    """Which positions have logits, and in which type."""
+    if one_pass:
+        return "raised-logits" if release.has("raises_logits") else "logits"
+    return "raised-logits" if release.has("keeps_all_logits") else "last-logits"
 
 
 def refuse_unknown(serve: Serve, keys: ServeKeys) -> None:
@@ -107,6 +114,9 @@ def weights_of(serve: Serve, network: Network, stored: Checkpoint | None, choice
     word = choices.pick("serve.weights.format", given.format, "", "")
     if word in ("fp32", "bf16", "fp16"):
         return DTYPES[word], None
+    if is_gguf(word):
+        choices.assume(f"a GGUF file in {word} is dequantised while it is loaded (integrations/ggml.py): 16 bits a number stay")
+        return _sixteen_bit(network.dtype), None
     packed = packing(given)
     skip = ("lm_head", "embed_out", *(PLAIN_ROUTERS if packed.format in ("gptq", "awq") else ()))
     group = given.group_size or packed.group_size or (128 if packed.format == "fp8" else 64)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from msgspec.structs import replace
 
 from everybyte.basics.dtypes import DTYPES, DType
@@ -19,6 +21,8 @@ from everybyte.job.extra import section
 from everybyte.layers.network import Network
 from everybyte.rules.accounting.account import Device
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.quantization.gguf.size import mean_bits
+from everybyte.rules.quantization.gguf.types import is_gguf
 from everybyte.rules.step.cache import is_latent
 
 CONTEXT = 4096
@@ -56,8 +60,8 @@ class Settings(Record, frozen=True):
     """0: the engine's own choice."""
     kv_dtype: str = "auto"
     compute: DType = DTYPES["bf16"]
-    gguf: str = ""
-    """Type of the weights of a GGUF file."""
+    gguf: Fraction = Fraction()
+    """Bits a number of the matrices of a GGUF file; 0 for other formats."""
     generation: int = 8
     """Major compute capability."""
     eager: bool = False
@@ -123,7 +127,7 @@ def settings_of(job: Job, network: Network, device: Device, weights: DType, choi
         block_size=serve.block_size or 0,
         kv_dtype=choices.pick("serve.kv_dtype", kv.k if kv else None, "auto", origin),
         compute=_compute(keys, weights),
-        gguf=gguf_type(serve),
+        gguf=gguf_bits(serve, network),
         generation=generation(device),
         eager=eager,
         sizes=(graphs.sizes or ()) if isinstance(graphs, CudaGraphs) else (),
@@ -145,9 +149,20 @@ def settings_of(job: Job, network: Network, device: Device, weights: DType, choi
 
 
 def gguf_type(serve: Serve) -> str:
-    """The block type of a GGUF file of one type, which vLLM keeps as it is; empty for other formats."""
+    """The type or mixture of a GGUF file, whose blocks vLLM keeps as they are; empty for other formats."""
     word = ((serve.weights.format if serve.weights else None) or "").casefold()
-    return word if word.startswith(("q", "iq", "tq")) and word in DTYPES else ""
+    return word if is_gguf(word) or (word.startswith(("q", "iq", "tq")) and word in DTYPES) else ""
+
+
+def gguf_bits(serve: Serve, network: Network) -> Fraction:
+    """Bits a number of a GGUF file's matrices: those of its one type, those that the job states, or the mean of its mixture; 0 for other formats."""
+    word = gguf_type(serve)
+    if not word:
+        return Fraction()
+    stated = serve.weights.bits if serve.weights is not None else None
+    if stated:
+        return Fraction(str(stated)).limit_denominator(1000)
+    return mean_bits(network, word)
 
 
 def card(device: Device) -> Gpu | None:

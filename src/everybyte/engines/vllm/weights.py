@@ -7,13 +7,14 @@ The engine's log says them as `Model loading took ... GiB`: bytes that loading l
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 from msgspec.structs import replace
 
 from everybyte.basics.dtypes import DTYPES
-from everybyte.basics.units import round_up
+from everybyte.basics.units import ceil_div, round_up
 from everybyte.engines.vllm.network import first_with, inside
 from everybyte.engines.vllm.settings import Settings
 from everybyte.layers.attention.grouped import Attention
@@ -51,9 +52,10 @@ class Ranks(Cut, frozen=True):
 
     mxfp4: tuple[int, int, int] = (1, 1, 1)
     """Multiples of an expert's width, of the hidden size and of the packed axis."""
-    blocks: str = ""
-    """A format of blocks in which weights are whatever the job's format is: MXFP4 of experts (`expert_dtype` of the config, DeepSeek-V4), or a type of
-    GGUF files, in which all matrices are."""
+    mxfp4_experts: bool = False
+    """Experts are in MXFP4 whatever the job's format is (`expert_dtype` of the config, DeepSeek-V4)."""
+    gguf: Fraction = Fraction()
+    """Bits a number of all matrices, where a GGUF file is served."""
 
     def local(self, whole: tuple[Group, ...], setup: Setup) -> tuple[Group, ...]:
         """The groups as they lie on this rank."""
@@ -62,15 +64,17 @@ class Ranks(Cut, frozen=True):
     def _stored(self, members: tuple[Parameter, ...], setup: Setup) -> Iterable[Parameter]:
         if setup.packed is not None and setup.packed.format == "mxfp4":
             return self._padded(members)
-        return (self._in_blocks(p) for p in members) if self.blocks else members
+        return (self._in_blocks(p) for p in members) if self.mxfp4_experts or self.gguf else members
 
     def _in_blocks(self, p: Parameter) -> Parameter:
-        """A weight as bytes: 17 for 32 numbers of MXFP4."""
-        experts = p.packed and len(p.dims) == 3 and "experts" in p.name
-        matrix = len(p.dims) == 2 and p.name.endswith("weight") and self.blocks != "mxfp4"
-        if not (experts or matrix):
+        """A weight as bytes: 17 for 32 numbers of MXFP4, or the blocks of a GGUF file."""
+        experts = len(p.dims) == 3 and "experts" in p.name
+        matrix = len(p.dims) == 2 and p.name.endswith("weight")
+        if not (experts or (matrix and self.gguf)):
             return p
-        return replace(p, packed=False, dtype=DTYPES["int8"], dims=(*p.dims[:-1], Dim("m", DTYPES[self.blocks].nbytes(p.dims[-1].size))))
+        size = p.dims[-1].size
+        wide = ceil_div(size * self.gguf.numerator, 8 * self.gguf.denominator) if self.gguf else DTYPES["mxfp4"].nbytes(size)
+        return replace(p, packed=False, dtype=DTYPES["int8"], dims=(*p.dims[:-1], Dim("m", wide)))
 
     def _padded(self, members: tuple[Parameter, ...]) -> Iterator[Parameter]:
         """Experts in MXFP4."""
@@ -107,7 +111,7 @@ def ranks_of(s: Settings, fields: Mapping[str, Any]) -> Ranks:
     """How the ranks divide a stage."""
     whole, width = (s.tp * s.dp, 1) if s.experts_parallel else (1, s.tp * s.dp)  # replicas share the experts (FusedMoEParallelConfig)
     multiples = MXFP4_MULTIPLES.get(s.generation, (128, 256, 1))
-    return Ranks(s.tp, s.tp, whole, width, s.tp, s.tp, mxfp4=multiples, blocks=s.gguf or ("mxfp4" if fields.get("expert_dtype") == "fp4" else ""))
+    return Ranks(s.tp, s.tp, whole, width, s.tp, s.tp, mxfp4=multiples, mxfp4_experts=fields.get("expert_dtype") == "fp4", gguf=s.gguf)
 
 
 def weight_rows(stage: Network, s: Settings, setup: Setup, fields: Mapping[str, Any], *, last: bool) -> tuple[Line, ...]:

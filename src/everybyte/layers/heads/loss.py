@@ -280,6 +280,13 @@ def logits_only(t: Tape, head: Head, x: Value) -> Value:
     return head.logits(t, x)
 
 
+def raised_logits(t: Tape, head: Head, x: Value) -> Value:
+    """Inference before models could leave positions out: logits of all of them, and all of them in fp32 beside (modeling files: `logits.float()`)."""
+    logits = head.logits(t, x)
+    t.hold(logits)
+    return _upcast(t, head, logits)
+
+
 def last_logits(t: Tape, head: Head, x: Value) -> Value:
     """Generation: logits of the last position alone, copied to fp32 for the sampler (generation/utils.py)."""
     last = ops.narrow(t, x, (SEQUENCES, *x.dims[1:]))
@@ -313,6 +320,7 @@ LOSSES: dict[str, Callable[[Tape, Head, Value], Value]] = {
     "logps-and-entropy": partial(log_probs, form="sliced", entropy=cross_entropy),
     "logps-fused": fused_log_probs,
     "logits": logits_only,
+    "raised-logits": raised_logits,
     "last-logits": last_logits,
 }
 """Implementations of the loss by the name that `Kernels.loss` holds."""

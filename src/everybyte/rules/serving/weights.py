@@ -14,6 +14,7 @@ from everybyte.job.form import Weights
 from everybyte.layers.network import Network
 from everybyte.layers.recording.setup import Kernels, Packed, Setup
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
+from everybyte.rules.quantization.gguf.size import mean_bits
 from everybyte.rules.quantization.gguf.types import is_gguf
 from everybyte.rules.quantization.packed import FORMATS
 
@@ -46,14 +47,15 @@ ELSEWHERE = {"exl2": "exllama", "exl3": "exllama", "mlx": "mlx", "nf4-torchao": 
 """Formats of one engine."""
 
 
-def setup_of(serve: Serve, network: Network, choices: ResolvedSettings, head: tuple[DType, Packed | None] | None = None) -> Setup:
+def setup_of(serve: Serve, network: Network, choices: ResolvedSettings, head: tuple[DType, Packed | None] | None = None, *, reads_gguf: bool = False) -> Setup:
     """How the network is stored on the device. `head`: the formats where the engine has its own (see `weights_of`)."""
-    weights, packed = head or weights_of(serve, network, choices)
+    weights, packed = head or weights_of(serve, network, choices, reads_gguf=reads_gguf)
     return Setup(weights=weights, grad=False, trainable=(), packed=packed, kernels=Kernels(loss="logits"))
 
 
-def weights_of(serve: Serve, network: Network, choices: ResolvedSettings) -> tuple[DType, Packed | None]:
-    """(type of what is not packed, the packed format or None). Default: the checkpoint's own. Raises Unsupported for a format without a rule."""
+def weights_of(serve: Serve, network: Network, choices: ResolvedSettings, *, reads_gguf: bool = False) -> tuple[DType, Packed | None]:
+    """(type of what is not packed, the packed format or None). Default: the checkpoint's own. Raises Unsupported for a format without a rule, and for GGUF
+    files where the engine does not read them."""
     plain = network.dtype if network.dtype.bits <= 16 and network.dtype.bits > 8 else BF16
     asked = serve.weights
     word = asked.format.casefold() if asked is not None and asked.format else None
@@ -67,6 +69,10 @@ def weights_of(serve: Serve, network: Network, choices: ResolvedSettings) -> tup
     if word in ("fp32", "bf16", "fp16"):
         return DTYPES[word], None
     assert asked is not None
+    if reads_gguf and is_gguf(word) and not asked.bits:
+        mean = mean_bits(network, word)
+        choices.assume(f"a GGUF file in {word}: its matrices have {float(mean):.2f} bits a number, and the embedding is counted in 16 bits")
+        return plain, Packed("mean", bits=mean.numerator, parts=mean.denominator, skip=(), experts=True)
     packed = packing(asked)
     if network.stored is not None and network.stored.format == packed.format and asked.group_size in (None, network.stored.group_size):
         return plain, _served(network.stored)
@@ -83,7 +89,8 @@ def packing(asked: Weights) -> Packed:
     if word in ELSEWHERE:
         raise Unsupported("serve.weights.format", f"{word!r} is a format of {ELSEWHERE[word]}; supported here: {_supported()}")
     if is_gguf(word):
-        raise Unsupported("serve.weights.format", f"{word!r} is a format of GGUF files, which llama.cpp and ollama serve; supported here: {_supported()}")
+        readers = "which llama.cpp, ollama, vLLM and SGLang serve"
+        raise Unsupported("serve.weights.format", f"{word!r} is a format of GGUF files, {readers}; supported here: {_supported()}")
     stated = asked.bits or BY_MEAN.get(word, 0)
     if not stated:
         raise Unsupported(
