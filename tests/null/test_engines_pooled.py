@@ -192,3 +192,13 @@ def test_tgi_warms_up_with_log_probabilities_until_three() -> None:
     assert rows("2.2.0") == {"activation/logits": logits, "activation/logprobs": logits}
     assert rows("2.4.0") == {"activation/logits": logits}
     assert rows("3.0.0") == {}
+
+
+def test_exllama_packs_the_head_of_a_tied_model() -> None:
+    """The shared table stays on the host in 16 bits; the GPU has a head of 6 bits made from it."""
+    found = ask("exllama", "google/gemma-3-1b-it", gpu="rtx-4090", weights={"format": "exl3", "bits": 4}, context=2048)
+    rows = {row.id: row.bytes for row in found.worst.ledger}
+    table = 262_144 * 1152
+    assert rows["weights/head/lm_head"] == table * 6 // 8
+    assert "weights/embed/model" not in rows
+    assert found.figures["host.bytes"] == 2 * table

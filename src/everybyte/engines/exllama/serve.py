@@ -47,6 +47,7 @@ CHUNK = 2048
 SLICE = 32768
 """Columns of a weight that are made dense at once (MAX_RECONSTRUCT_SLICE_N)."""
 CACHE_SOURCE = "exllamav3 cache/fp16.py, cache/quant.py: 16 bits, or k bits and a 16-bit scale for 32 numbers"
+HEAD_SOURCE = "exllamav3 models: lm_head is a linear layer of its own, converted to head_bits from the embedding where a checkpoint ties them"
 DENSE_SOURCE = "exllamav3 modules/quant/exl3.py reconstruct_hgemm: a weight in 16 bits while more than a few rows are multiplied"
 
 
@@ -72,6 +73,9 @@ def account(job: Job, network: Network, device: Device) -> Account:
     keys = section(serve.extra, Keys, "serve.extra")
     if (mesh_of(job).tp or 1) > 1:
         raise Unsupported("serve.mesh", "ExLlama over several GPUs is not supported yet; supported: one GPU")
+    if network.towers and not serve.multimodal:
+        choices.assume("the tower of images is a component of its own that text does not load; serve.multimodal: true counts it")
+        network = replace(network, towers=())
     context = choices.pick("serve.context", serve.context, network.max_positions or 8192, inferred("the model's maximum"))
     tokens = round_up(keys.cache_size or context * (serve.sequences or 1), PAGE)
     bits = _cache_bits(serve, choices)
@@ -129,9 +133,18 @@ def _weights(serve: Serve, network: Network, keys: Keys, choices: ResolvedSettin
         head = setup
     rows = [line for line in weight_lines(network, setup, Cut()) if not line.id.startswith("weights/head")]
     rows += [line for line in weight_lines(network, head, Cut()) if line.id.startswith("weights/head")]
-    tied = network.tied
     on_host = tuple(line for line in rows if line.id.startswith("weights/embed"))
-    return tuple(line for line in rows if tied or line not in on_host), on_host
+    on_gpu = tuple(line for line in rows if line not in on_host)
+    return (*on_gpu, *((_head_of_table(network, head),) if network.tied else ())), on_host
+
+
+def _head_of_table(network: Network, setup: Setup) -> Line:
+    """The head of a model whose embedding is its head too: the table on the host stays as it is, the GPU gets a packed matrix of its own."""
+    packed, numbers = setup.packed, network.vocab * network.hidden
+    bits = Fraction(packed.bits, packed.parts) if packed is not None else Fraction(setup.weights.bits)
+    size = ceil_div(numbers * bits.numerator, 8 * bits.denominator)
+    text = plain("V·h·k/8", V=network.vocab, h=network.hidden, k=round(bits))
+    return Line("weights/head/lm_head", "parameter", size, text, HEAD_SOURCE)
 
 
 def _work(network: Network, tokens: int) -> tuple[Line, ...]:
