@@ -181,7 +181,7 @@ def test_reward_model_that_nobody_knows() -> None:
         ({"rlhf_type": "gkd"}, {}, r"rlhf_type: 'gkd' is not supported yet; supported: dpo, kto"),
         ({"rlhf_type": "dpo"}, {"framework": "megatron"}, r"rlhf_type: dpo under megatron is not supported yet"),
         ({"rlhf_type": "dpo"}, {"framework": "pytorch"}, r"rlhf_type: dpo under pytorch is not supported yet"),
-        ({"stage": "dpo"}, {"framework": "llama-factory"}, r"stage: LLaMA-Factory's own trainers"),
+        ({"stage": "gkd"}, {"framework": "llama-factory"}, r"stage: 'gkd' is not supported yet"),
         ({"rlhf_type": "grpo", "use_vllm": True, "vllm_mode": "beside"}, {}, r"vllm_mode: expected one of colocate, server, got 'beside'"),
         ({"rlhf_type": "grpo", "use_vllm": True, "vllm_gpu_memory_utilization": 1.5}, {}, r"vllm_gpu_memory_utilization: expected a number above 0"),
         ({"rlhf_type": "grpo", "use_vllm": "yes"}, {}, r"use_vllm: expected true or false, got 'yes'"),
@@ -200,3 +200,21 @@ def test_engine_needs_a_device() -> None:
     del asked["hardware"]
     with pytest.raises(BadInput, match=r"hardware.gpu: is missing: a colocated vLLM"):
         headline(asked)
+
+
+@pytest.mark.parametrize(("stage", "more"), [("dpo", {}), ("dpo", {"pref_loss": "orpo"}), ("dpo", {"loss_type": "simpo"}), ("kto", {}), ("rm", {})])
+def test_llama_factory_scores_in_fp32_over_all_logits(stage: str, more: dict[str, Any]) -> None:
+    """Its own trainers hold logits of all tokens in fp32; a reward model has the language model's head beside its value."""
+    train = {
+        "framework": "llama-factory",
+        "micro_batch": 1,
+        "seq_len": 1024,
+        "precision": "bf16-master",
+        "recompute": "full",
+        "extra": {"stage": stage, **more},
+    }
+    found = estimate({"model": "Qwen/Qwen2.5-0.5B", "hardware": {"gpu": "a100-80gb", "gpus": 1}, "train": train})
+    sequences = 1 if stage == "kto" else 2
+    wide = 4 * sequences * 1024 * 151_936
+    assert any(row.bytes >= wide and "V" in row.formula and "loss" in row.phases for row in found.worst.ledger)
+    assert found.figures["peak.allocated"] > found.figures["static.allocated"] + (wide if stage == "rm" else 2 * wide)

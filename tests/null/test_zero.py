@@ -283,3 +283,16 @@ def test_stage_0_of_the_engine() -> None:
     """DeepSpeed without ZeRO is not answered."""
     with pytest.raises(Unsupported, match="zero1, zero2, zero3"):
         estimate(job(SMALL, "ddp", framework="deepspeed"))
+
+
+def test_muon_keeps_one_moment_of_matrices() -> None:
+    """DeepSpeed's Muon has a flat partition for the matrices of the blocks with one moment, and one for the rest with AdamW's two."""
+
+    def states(optimizer: str, stage: str) -> int:
+        train = {"framework": "deepspeed", "micro_batch": 1, "seq_len": 512, "precision": "bf16-master", "optimizer": optimizer, "sharding": stage}
+        rows = estimate({"model": "Qwen/Qwen2.5-3B", "hardware": {"gpu": "a100-80gb", "gpus": 8}, "train": train}).worst.ledger
+        return sum(row.bytes for row in rows if row.id.startswith("optimizer/"))
+
+    matrices = 36 * (2048 * 2048 * 2 + 2 * 256 * 2048 + 3 * 2048 * 11008)
+    for stage in ("zero2", "zero3"):
+        assert states("adamw", stage) - states("muon", stage) == pytest.approx(4 * matrices / 8, rel=1e-3)

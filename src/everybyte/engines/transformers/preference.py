@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from everybyte.basics.errors import Unsupported
 from everybyte.catalog.releases import Release, stated
 from everybyte.job import Train
 from everybyte.job.framework import SEVERAL
 from everybyte.rules.from_job.preference import Preference, Trainer, preference_of
 
-TRAINERS = {"axolotl": Trainer("trl", "rl"), "llama-factory": Trainer("trl", "stage")}
+TRAINERS = {"axolotl": Trainer("trl", "rl"), "llama-factory": Trainer("LLaMA-Factory", "stage", own_log_probabilities=True, in_fp32=True)}
 """Framework -> who runs preference and reinforcement learning, where it is not trl by its own names."""
 SWIFT = Trainer("ms-swift", trl=Release("trl", (0, 24)), own_log_probabilities=True, beta=0.04, vllm_share=0.9)
 """ms-swift's own trainers (swift/rlhf_trainers)."""
@@ -25,7 +24,4 @@ def trainer(train: Train) -> Trainer:
 
 def asked_of(train: Train) -> Preference | None:
     """The algorithm of a job; None for supervised training. Raises Unsupported for one that is not worked out."""
-    found = preference_of(train, trainer(train))
-    if found is not None and train.framework == "llama-factory":
-        raise Unsupported("train.extra.stage", "LLaMA-Factory's own trainers score in fp32 over all logits, which is not worked out yet; trl's are")
-    return found
+    return preference_of(train, trainer(train))

@@ -7,7 +7,7 @@ a sequence's tokens the head runs on (logits_to_keep), `Kernels.rows` how many s
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from everybyte.basics.dtypes import FP32
 from everybyte.basics.record import Record
@@ -155,6 +155,46 @@ def fused_log_probs(t: Tape, head: Head, x: Value) -> Value:
         made = [Made(v, Size.of(v.dims, v.dtype)) for v in (part, weight)]
         t.step("chunked_log_probs", (part, weight), (out, *sums), saved=(part, *sums), made=made, scratch=tile + casts, back_scratch=tile + casts + wide)
         return out
+
+
+def wide_log_probs(t: Tape, head: Head, x: Value, *, entropy: Callable[[Tape, Value], Value] | None = None) -> Value:
+    """LLaMA-Factory (train/trainer_utils.py get_batch_logps at v0.9.4): logits of all tokens in fp32, which the trainer's dictionary holds until the loss
+    is returned; `log_softmax` of all but the last position copies that view and keeps its whole result."""
+    with t.scope("loss", x):
+        wide = ops.cast(t, head.logits(t, x), FP32)
+        t.until_end(wide)
+        cut = ops.narrow(t, wide, (Dim("n_c", 1, (B, _labelled(t)[1])), wide.dims[1]))
+        logs = t.new("log_softmax", cut.dims, FP32, cut.grad)
+        t.step("log_softmax", (cut,), (logs,), saved=(logs,), scratch=Size.of(cut.dims, FP32))
+        scores = t.new("log-probabilities", cut.dims[:-1], FP32, cut.grad)
+        t.step("gather", (logs,), (scores,))
+        return _joined(t, scores) if entropy is None else _joined(t, scores, entropy(t, _chosen(t, cut)))
+
+
+class ValuedHead(Record, frozen=True):
+    """A language model's head that runs though only one number a token is used (trl AutoModelForCausalLMWithValueHead): logits, a copy of them in fp32 where
+    they have 16 bits, both held by the trainer; beside them the value."""
+
+    head: Any
+    hidden: int
+
+    @property
+    def tied(self) -> bool:
+        """As the head."""
+        return bool(self.head.tied)
+
+    @property
+    def vocab(self) -> int:
+        """As the head."""
+        return int(self.head.vocab)
+
+    def forward(self, t: Tape, x: Value) -> Value:
+        """x (n, h) -> the loss on the values."""
+        logits = ops.cast(t, self.head.logits(t, x), FP32)
+        t.until_end(logits)
+        with t.scope("v_head"):
+            values = linear(t, ops.cast(t, x, FP32), "summary", Dim("1", 1), bias=True, dtype=FP32)
+        return _joined(t, values)
 
 
 class ScoreHead(Record, frozen=True):

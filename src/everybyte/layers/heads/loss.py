@@ -9,7 +9,7 @@ from everybyte.basics.dtypes import FP32
 from everybyte.basics.record import Record
 from everybyte.layers.common.conv import mean_squared
 from everybyte.layers.common.linear import linear
-from everybyte.layers.heads.logprobs import fused_log_probs, log_probs
+from everybyte.layers.heads.logprobs import fused_log_probs, log_probs, wide_log_probs
 from everybyte.layers.recording import ops
 from everybyte.layers.recording.size import SEQUENCES, SHIFTED_TOKENS, Dim, Size, chunk_tokens, flce_chunk
 from everybyte.layers.recording.tape import Made, Tape, Value
@@ -318,6 +318,8 @@ LOSSES: dict[str, Callable[[Tape, Head, Value], Value]] = {
     "logps-scaled": partial(log_probs, form="scaled"),
     "logps-pinned": partial(log_probs, form="pinned"),
     "logps-and-entropy": partial(log_probs, form="sliced", entropy=cross_entropy),
+    "logps-wide": wide_log_probs,
+    "logps-wide-and-entropy": partial(wide_log_probs, entropy=cross_entropy),
     "logps-fused": fused_log_probs,
     "logits": logits_only,
     "raised-logits": raised_logits,

@@ -2,7 +2,7 @@
 
 Keys of train.extra, by the names of the framework that the job runs:
 
-- `rlhf_type` (trl, ms-swift), `rl` (axolotl), `stage` (LLaMA-Factory): dpo, kto, orpo, cpo, simpo, rm, grpo, rloo, ppo; left out or `sft` is
+- `rlhf_type` (trl, ms-swift), `rl` (axolotl), `stage` (LLaMA-Factory, with `pref_loss` for orpo and simpo): dpo, kto, orpo, cpo, simpo, rm, grpo, rloo, ppo; left out or `sft` is
   supervised training.
 - `beta`: 0 leaves GRPO without a reference (trl's default 0, ms-swift's 0.04). `precompute_ref_log_probs`: the reference is not kept.
 - `ref_model`, `reward_model` (a name or a list), `value_model`: models of the catalogue; a name that is not in it counts as large as the policy.
@@ -36,7 +36,7 @@ from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.from_job.over_gpus import spread
 from everybyte.rules.from_job.parallel_plan import ParallelPlan, rank_of
 from everybyte.rules.from_job.recipe import Defaults
-from everybyte.rules.preference.model_roles import ALGORITHMS, Algorithm, ModelRoles, Rollout, engine_line, loss_of, with_critic, with_scores
+from everybyte.rules.preference.model_roles import ALGORITHMS, Algorithm, ModelRoles, Rollout, engine_line, loss_of, with_critic, with_scores, with_values
 from everybyte.rules.step.auxiliary_model import AuxiliaryModel
 from everybyte.rules.step.layout import WHOLE
 from everybyte.rules.step.recipe import Recipe
@@ -58,6 +58,10 @@ class PreferenceKeys(Section, frozen=True, kw_only=True):
     rlhf_type: str | None = None
     rl: str | None = None
     stage: str | None = None
+    pref_loss: str | None = None
+    """The loss of LLaMA-Factory's stage dpo: sigmoid, hinge, ipo, kto_pair, orpo, simpo."""
+    loss_type: str | tuple[str, ...] | None = None
+    """The same in the words of trl, whose algorithm says already which it is."""
     beta: NotNegative | None = None
     precompute_ref_log_probs: bool = False
     ref_model: str | None = None
@@ -86,6 +90,8 @@ class Trainer(Record, frozen=True):
     """trl that it is assumed to run with where the job names none; None for the newest."""
     own_log_probabilities: bool = False
     """It works log-probabilities out itself, whatever trl does."""
+    in_fp32: bool = False
+    """It does so in fp32 over the logits of all tokens, and trains a reward model with the language model's head beside it."""
     beta: float = 0.0
     """Weight of the reference where an algorithm can do without one (GRPO)."""
     vllm_share: float = 0.3
@@ -109,6 +115,8 @@ def preference_of(train: Train, trainer: Trainer) -> Preference | None:
     if word in (None, "sft", "pt"):
         return None
     name = word.casefold()
+    if trainer.in_fp32 and name == "dpo":
+        name = next((loss for loss in (keys.pref_loss, keys.loss_type) if loss in ("orpo", "simpo")), name)
     if name not in ALGORITHMS:
         raise Unsupported(f"train.extra.{trainer.key}", f"{word!r} is not supported yet; supported: {', '.join(ALGORITHMS)}")
     assumed = trainer.trl if trainer.trl is not None and "trl" not in stated(train.version) else None
@@ -138,7 +146,7 @@ def policy_recipe(asked: Preference, recipe: Recipe, choices: ResolvedSettings) 
     if algorithm.sequences > 1:
         choices.assume(f"{asked.name}: train.micro_batch counts pairs; a chosen and a rejected answer go through the model together")
         batch = batch._replace(b=batch.b * algorithm.sequences)
-    loss = loss_of(asked.name, asked.trl, own=asked.trainer.own_log_probabilities)
+    loss = loss_of(asked.name, asked.trl, own=asked.trainer.own_log_probabilities, wide=asked.trainer.in_fp32)
     kernels = replace(recipe.setup.kernels, loss=loss, rows=batch.b, scored=_scored(asked, batch.s))
     setup = replace(recipe.setup, kernels=kernels, single=batch.b == 1)
     return replace(recipe, batch=batch, setup=setup, images=recipe.images * algorithm.sequences)
@@ -185,7 +193,7 @@ def rollout_of(asked: Preference, recipe: Recipe, micro_batches: int) -> Rollout
 def trained_network(asked: Preference, cast: ModelRoles, network: Network, choices: ResolvedSettings) -> Network:
     """The network whose backward runs: with a score for rewards, with a value model for PPO."""
     if asked.algorithm.scores == "rewards":
-        return with_scores(network)
+        return with_values(network) if asked.trainer.in_fp32 else with_scores(network)
     if not asked.algorithm.critic:
         return network
     named = asked.keys.value_model

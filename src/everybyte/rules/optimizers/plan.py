@@ -251,6 +251,10 @@ class OptimizerPlan(Record, frozen=True):
         outer = any(part in OUTER or part.startswith("embed") or part.endswith("embeddings") for part in name.split("."))
         return RULES[other] if outer else self.rule
 
+    def orthogonalises(self, shape: Shape, name: str) -> bool:
+        """Whether Muon steps a tensor: a matrix, or the joined matrices of experts, inside the blocks."""
+        return self.name == "muon" and len(shape) > 1 and self.of(name) is self.rule
+
     def state_tensors(self, shape: Shape, weight: DType, name: str = "") -> tuple[int, ...]:
         """Bytes of each state tensor of one trained tensor that the allocator serves; its master copy left out."""
         sizes = self.of(name).state.tensors(shape, self.state or self.master or weight)

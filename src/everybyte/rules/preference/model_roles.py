@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from everybyte.basics.record import Record
 from everybyte.catalog.releases import Release
-from everybyte.layers.heads.logprobs import ScoreHead
+from everybyte.layers.heads.logprobs import ScoreHead, ValuedHead
 from everybyte.layers.network import Network, Tower
 from everybyte.layers.recording.setup import Setup
 from everybyte.layers.recording.size import Batch
@@ -58,8 +58,11 @@ FUSED = ("dpo", "kto", "grpo", "rloo")
 """Trainers that have the fused head; CPO, ORPO and PPO (trl.experimental) do not."""
 
 
-def loss_of(name: str, trl: Release, *, own: bool) -> str:
-    """Name of the loss (`layers.loss.LOSSES`) of an algorithm under a trl version; `own`: the trainer works out log-probabilities itself."""
+def loss_of(name: str, trl: Release, *, own: bool, wide: bool = False) -> str:
+    """Name of the loss (`layers.loss.LOSSES`) of an algorithm under a trl version; `own`: the trainer works out log-probabilities itself; `wide`: it does so
+    in fp32 over all logits."""
+    if wide and not ALGORITHMS[name].critic:
+        return "logps-wide-and-entropy" if ALGORITHMS[name].scores == "log-probs and entropy" else "logps-wide"
     if name in FUSED and trl.has("fused_head") and not own:
         return "logps-fused"
     if name == "dpo":
@@ -85,6 +88,12 @@ class Scored(Record, frozen=True):
 def with_scores(network: Network) -> Network:
     """The network with one number a token in place of logits (AutoModelForSequenceClassification)."""
     return replace(network, head=ScoreHead(network.hidden), tied=False)
+
+
+@lru_cache(maxsize=64)
+def with_values(network: Network) -> Network:
+    """The network with one number a token beside its logits (trl AutoModelForCausalLMWithValueHead)."""
+    return replace(network, head=ValuedHead(network.head, network.hidden))
 
 
 @lru_cache(maxsize=64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import accumulate
+from math import prod
 from typing import NamedTuple
 
 from everybyte.basics.dtypes import DType
@@ -15,7 +16,8 @@ from everybyte.layers.recording.setup import Setup
 from everybyte.layers.recording.size import Dim, elements
 from everybyte.layers.recording.tape import Parameter
 from everybyte.models.count import declared
-from everybyte.rules.step.persistent_state import Group, parameter_tensors
+from everybyte.rules.optimizers.plan import OptimizerPlan
+from everybyte.rules.step.persistent_state import Group, parameter_tensors, shape
 
 ALIGNMENT = 2
 """`nccl_start_alignment_factor`: partitions begin at multiples of 4 bytes."""
@@ -162,15 +164,45 @@ def partitions(network: Network, setup: Setup, degree: int, sub_group: int) -> P
     return Partitions(total, max(groups, default=0), tuple(groups), max(shares, default=0))
 
 
+class Matrices(NamedTuple):
+    """What Muon steps of the trained parameters; DeepSpeed puts it into a parameter group of its own, with a flat partition of its own."""
+
+    numel: int
+    total: int
+    """Numbers of all trained parameters."""
+    largest: tuple[int, ...]
+    """Shape of the largest of them."""
+
+    def of(self, numel: int) -> int:
+        """Numbers of them in a partition of `numel`."""
+        return ceil_div(self.numel * numel, self.total) if self.total else 0
+
+
+@lru_cache(maxsize=256)
+def matrices(network: Network, setup: Setup, plan: OptimizerPlan) -> Matrices:
+    """deepspeed/__init__.py set_optimizer_flags: of two dimensions and more, and neither embedding nor head."""
+    numel, largest = 0, (0,)
+    for row in declared(network, setup):
+        p = row.parameter
+        if p.trainable and is_parameter(p) and plan.orthogonalises(shape(p), p.name):
+            numel += elements(p.dims)[0] * p.count * row.copies
+            largest = max(largest, shape(p), key=prod)
+    return Matrices(numel, sum(trained_numels(network, setup)), largest)
+
+
 class Partition(Record, frozen=True):
-    """A share of the parameters as the optimizer sees it: one flat tensor of `numel` numbers."""
+    """A share of the parameters as the optimizer sees it: one flat tensor of `numel` numbers, or two where `stepped` of them are Muon's."""
 
     numel: int
     dtype: DType
+    stepped: int = 0
+
+    def rows(self) -> tuple[Parameter, ...]:
+        """The flat tensors; numbers of matrices have a second dimension, so that a rule knows them."""
+        matrix = Parameter("matrices", (Dim("M", self.stepped), Dim("1", 1)), self.dtype, trainable=True)
+        rest = Parameter("partition", (Dim("N", self.numel - self.stepped),), self.dtype, trainable=True)
+        return (*((matrix,) if self.stepped else ()), *((rest,) if self.numel > self.stepped else ()))
 
     def local(self, whole: tuple[Group, ...], setup: Setup) -> tuple[Group, ...]:
-        """The flat tensor in place of all."""
-        if not self.numel:
-            return ()
-        row = Parameter("partition", (Dim("N", self.numel),), self.dtype, trainable=True)
-        return (Group("partition", 1, (row,), (("N", self.numel),)),)
+        """The flat tensors in place of all."""
+        return tuple(Group(row.name, 1, (row,), ((row.dims[0].letter, row.dims[0].size),)) for row in self.rows())

@@ -13,10 +13,10 @@ from everybyte.ledger.build import Line, plain
 from everybyte.ledger.entry import Category
 from everybyte.models.count import parts
 from everybyte.rules.optimizers.plan import Tensor
-from everybyte.rules.sharding.zero.partitions import Partition, pieces
+from everybyte.rules.sharding.zero.partitions import Partition, matrices, pieces
 from everybyte.rules.sharding.zero.settings import ZeroSettings
 from everybyte.rules.step.layout import Layout
-from everybyte.rules.step.persistent_state import Group, Trained, block_bytes, state_lines
+from everybyte.rules.step.persistent_state import Group, Trained, block_bytes, shape, state_lines
 from everybyte.rules.step.program import Empty, Free, Make, Op, ShardEvent, Spend, Switched
 from everybyte.rules.step.recipe import Recipe
 from everybyte.rules.step.row import StepRow
@@ -49,7 +49,11 @@ class Zero(Layout, frozen=True):
 
     def states(self, network: Network, recipe: Recipe) -> tuple[Line, ...]:
         """Of this rank's partition, as far as they are on the device."""
-        return state_lines(network, recipe.setup, recipe.optimizer, Partition(self.on_device(network, recipe), self.settings.master))
+        return state_lines(network, recipe.setup, recipe.optimizer, self._partition(network, recipe, self.on_device(network, recipe)))
+
+    def _partition(self, network: Network, recipe: Recipe, numel: int) -> Partition:
+        """So many numbers as the optimizer sees them."""
+        return Partition(numel, self.settings.master, matrices(network, recipe.setup, recipe.optimizer).of(numel))
 
     def on_device(self, network: Network, recipe: Recipe) -> int:
         """Numbers that are stepped on the device."""
@@ -106,8 +110,9 @@ class Zero(Layout, frozen=True):
                 ops.free("joined")
             ops.free("left")
             if is_first:
-                ops += [Make("states", size) for size in recipe.optimizer.state_tensors((numel,), settings.master, "partition")]
-            ops.make("temporaries", *(line.bytes for line in self.stepping(recipe, numel)[1:]))
+                rows = self._partition(network, recipe, numel).rows()
+                ops += [Make("states", size) for p in rows for size in recipe.optimizer.state_tensors(shape(p), p.dtype, p.name)]
+            ops.make("temporaries", *(line.bytes for line in self.stepping(network, recipe, numel)[1:]))
             ops.free("temporaries")
             ops.free(gradient)
         ops.free("left")
@@ -128,10 +133,11 @@ class Zero(Layout, frozen=True):
 
         return Switched(step, lines, SIDE if self.settings.overlap else 0)
 
-    def stepping(self, recipe: Recipe, numel: int) -> list[Line]:
-        """The gradient of `numel` numbers in the master's type, and what the optimizer makes for a moment."""
+    def stepping(self, network: Network, recipe: Recipe, numel: int) -> list[Line]:
+        """The gradient of `numel` numbers in the master's type, and what the optimizer makes for a moment: Muon works on whole matrices, one at a time."""
         master = self.settings.master
-        tensor = Tensor((numel,), master, "partition")
+        found = matrices(network, recipe.setup, recipe.optimizer)
+        tensor = Tensor(found.largest if found.numel else (numel,), master, "partition")
         made = recipe.optimizer.temporary(tensor.nbytes, (tensor,))
         return [
             numbers("gradients/master type", "gradient", master.block_bytes, numel, "N", "the gradient of what is stepped, in the master's type"),

@@ -146,7 +146,7 @@ class ZeroFlat(Zero, frozen=True):
         left, checked = self.before_step(network, recipe)
         source = f"{FLAT} step: the partition's gradients in one tensor"
         joined = numbers("gradients/joined", "gradient", kind.block_bytes, n if group.tensors > 1 else 0, "N", source)
-        stepping = self.stepping(recipe, n)
+        stepping = self.stepping(network, recipe, n)
         instants = [[left, checked], [left, joined, *([] if settings.master == kind else stepping[:1])], stepping]
         if not settings.sharded_gradients:
             instants.append(self._sharing(recipe, group, left))

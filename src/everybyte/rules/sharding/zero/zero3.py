@@ -122,7 +122,7 @@ class ZeroCut(Zero, frozen=True):
             return ()
         kind = settings.accumulation or recipe.setup.weights
         joined = numbers("gradients/joined", "gradient", kind.block_bytes, largest, "S", f"{CUT} _prepare_fp32_grad_for_sub_group")
-        stepping = self.stepping(recipe, largest)
+        stepping = self.stepping(network, recipe, largest)
         return highest([self.before_step(network, recipe), [joined, *([] if settings.master == kind else stepping[:1])], stepping])
 
 
