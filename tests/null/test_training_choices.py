@@ -242,3 +242,31 @@ def test_torchtunes_names_of_layers_are_understood() -> None:
         for names in (["output_proj", "w1", "w2", "w3"], ["o_proj", "gate_proj", "down_proj", "up_proj"])
     )
     assert theirs == ours > 0
+
+
+@pytest.mark.parametrize(
+    ("framework", "version", "base"),
+    [
+        ("axolotl", None, 2),
+        ("llama-factory", None, 2),
+        ("ms-swift", None, 2),
+        ("transformers", "transformers 4.48", 4),
+        ("transformers", "transformers 5.2", 2),
+        ("trl", None, 4),
+    ],
+)
+def test_the_type_in_which_a_frozen_base_is_loaded(framework: str, version: str | None, base: int) -> None:
+    """Bytes a number of the weights under adapters and mixed precision, by framework and release; a type that the job states stays."""
+    train: dict[str, Any] = {
+        "framework": framework,
+        "micro_batch": 1,
+        "seq_len": 512,
+        "precision": "bf16-mixed",
+        "adapter": {"kind": "lora", "rank": 8, "targets": ["q_proj"]},
+    }
+    if version:
+        train["version"] = version
+    job = {"model": "meta-llama/Llama-3.2-1B", "hardware": {"gpu": "a100-80gb", "gpus": 1}, "train": train}
+    assert estimate(job).figures["static.allocated"] == pytest.approx(base * 1_235_814_400, rel=0.02)
+    stated = {**job, "train": {**train, "dtypes": {"weights": "fp32"}}}
+    assert estimate(stated).figures["static.allocated"] == pytest.approx(4 * 1_235_814_400, rel=0.02)

@@ -87,14 +87,20 @@ def defaults(train: Train, network: Network) -> Defaults:
     )
     # modeling_utils.gradient_checkpointing_enable: use_reentrant True until v5
     base = replace(base, reentrant=release.has("reentrant"), impl="fused" if release.has("fused_optimizer") else "foreach")
+    base = replace(base, loads="frozen in 16 bits" if release.has("loads_own_type") else "as stated")
     framework = trainer_of(train)
     if framework == "trl":
         # SFTConfig turns bf16 and recomputation on
         base = replace(base, framework="trl", seq_len=1024, precision="bf16-mixed", recompute="full" if release.has("trl_recomputes") else "none")
+        base = replace(base, loads="as stated")  # trainer/utils.py create_model_from_path: fp32, unless model_init_kwargs say so
     elif framework == "axolotl":
         base = replace(base, framework="axolotl", precision="bf16-mixed", impl="fused")
+        base = replace(base, loads="all in 16 bits")  # utils/config: `bf16: true` makes torch_dtype bf16, which loaders/model.py loads with
     elif framework == "llama-factory":
         base = replace(base, framework="LLaMA-Factory", precision="bf16-mixed", recompute="full", adapter=replace(base.adapter, targets=("*",)), reentrant=True)
+        base = replace(base, loads="frozen in 16 bits")  # model/patcher.py compute_dtype; model/adapter.py makes what is trained fp32
+    if train.framework == SEVERAL:
+        base = replace(base, loads="all in 16 bits")  # swift/arguments/base_args/model_args.py: torch_dtype of the checkpoint
     repeats = network.family in REPEATED_KV and release.has("mistral_repeats_kv")
     # transformers 5 joined the experts of a layer into grouped products (integrations/moe.py); before, each was a module of its own
     kernels = Kernels(repeat_kv=repeats, experts="grouped" if release.has("grouped_experts") else "loop")

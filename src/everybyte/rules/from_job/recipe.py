@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -42,6 +42,8 @@ class Defaults(Record, frozen=True):
     seq_len: int = 2048
     grad_accum: int = 1
     precision: str = "bf16"
+    loads: Literal["as stated", "frozen in 16 bits", "all in 16 bits"] = "as stated"
+    """What of a model is loaded in the compute type where the precision is mixed: a base under adapters, or all of it."""
     attention: str = "sdpa"
     recompute: str = "none"
     reentrant: bool = False
@@ -177,6 +179,9 @@ def precision_of(train: Train, defaults: Defaults, choices: ResolvedSettings) ->
     half = FP16 if word.startswith("fp16") else BF16
     weights = FP32 if word == "fp32" or word.endswith("mixed") else half
     compute = half if word.endswith("mixed") else None
+    if compute is not None and (train.dtypes is None or train.dtypes.weights is None) and _loads_narrow(train, defaults):
+        choices.note("train.dtypes.weights", compute.name, default_of(defaults.framework))
+        weights = compute
     master = FP32 if word.endswith("master") else None
     given = train.dtypes
     if given is None:
@@ -187,6 +192,11 @@ def precision_of(train: Train, defaults: Defaults, choices: ResolvedSettings) ->
         compute = stated
     master = None if given.master == "none" else (_dtype(given.master, "master") or master)
     return weights, compute, master, _dtype(given.grads, "grads"), _dtype(given.optimizer, "optimizer")
+
+
+def _loads_narrow(train: Train, defaults: Defaults) -> bool:
+    """Whether the framework's loader makes the weights in the compute type."""
+    return defaults.loads == "all in 16 bits" or (defaults.loads == "frozen in 16 bits" and train.adapter is not None)
 
 
 def _dtype(word: str | None, key: str) -> DType | None:
