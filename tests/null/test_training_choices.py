@@ -270,3 +270,16 @@ def test_the_type_in_which_a_frozen_base_is_loaded(framework: str, version: str 
     assert estimate(job).figures["static.allocated"] == pytest.approx(base * 1_235_814_400, rel=0.02)
     stated = {**job, "train": {**train, "dtypes": {"weights": "fp32"}}}
     assert estimate(stated).figures["static.allocated"] == pytest.approx(4 * 1_235_814_400, rel=0.02)
+
+
+def test_a_cache_left_on_under_an_outer_checkpoint_wrapper() -> None:
+    """FSDP's wrapper around a block does not switch the cache off: keys and values of all layers stay, 4·n·K bytes a layer."""
+    n, layers, width = 1024, 12, 768
+    wrapped = {"sharding": "fsdp1", "recompute": {"policy": "full", "reentrant": False}, "version": "transformers 4.31", "precision": "bf16"}
+
+    def of(*, cache: bool) -> int:
+        job = {"model": "openai-community/gpt2", "hardware": {"gpu": "a100-40gb", "gpus": 4}}
+        train = {"framework": "pytorch", "micro_batch": 1, "seq_len": n, **wrapped, "extra": {"use_cache": cache}}
+        return peak(estimate({**job, "train": train}))
+
+    assert of(cache=True) - of(cache=False) == pytest.approx(4 * n * width * layers, rel=0.05)

@@ -58,19 +58,27 @@ JOINED = frozenset({"key", "value", "latent", "rotary key"})
 
 
 def with_cache(train: Train, network: Network, recipe: Recipe, choices: ResolvedSettings) -> Recipe:
-    """The recipe of a loop that leaves the cache of keys and values on, if it says so. Recomputed blocks get none (transformers modeling_layers.py)."""
+    """The recipe of a loop that leaves the cache of keys and values on, if it says so. A model that recomputes its blocks itself gives them none
+    (transformers modeling_layers.py); blocks that are wrapped from outside, as FSDP's checkpoint wrapper does, know nothing of it and return keys and
+    values, which the output holds."""
     caches = {cache.name if cache.kind == "kv" else cache.kind for store in stores(network) for cache in store.caches}
-    if not caches or recipe.recompute.mode != "none":
+    recomputes = recipe.recompute.mode != "none"
+    if not caches or (recomputes and not _wraps_blocks(train)):
         return recipe
     if not section(train.extra, Keys).use_cache:
         choices.assume("the model's KV cache is off; a loop that leaves config.use_cache on says so with train.extra.use_cache")
         return recipe
     if not caches <= JOINED:
         raise Unsupported("train.extra.use_cache", f"{network.family} caches more than keys and values, whose copies are not supported; supported: false")
-    if not release_in(train.version, "transformers").has("cache_joins"):
+    if not recomputes and not release_in(train.version, "transformers").has("cache_joins"):
         raise Unsupported("train.extra.use_cache", "needs transformers 4.56 or later, whose cache copies its input; false works with all")
     life: Literal["forward", "backward"] = "backward" if section(train.extra, Keys).keeps_outputs else "forward"
     return replace(recipe, setup=replace(recipe.setup, kernels=replace(recipe.setup.kernels, past=life)))
+
+
+def _wraps_blocks(train: Train) -> bool:
+    """Whether recomputing is put around the blocks from outside (torch's apply_activation_checkpointing), as loops with FSDP do."""
+    return (train.sharding or "").startswith(("fsdp", "hsdp"))
 
 
 def _refuse_pipelines(train: Train) -> None:
