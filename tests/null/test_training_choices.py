@@ -283,3 +283,10 @@ def test_a_cache_left_on_under_an_outer_checkpoint_wrapper() -> None:
         return peak(estimate({**job, "train": train}))
 
     assert of(cache=True) - of(cache=False) == pytest.approx(4 * n * width * layers, rel=0.05)
+
+
+def test_fused_scans_are_what_people_train_with() -> None:
+    """Layers with a recurrent state run mamba-ssm's kernels, and the answer says so; eager-scan counts transformers' plain operations."""
+    fused, named, eager = (answer("state-spaces/mamba-130m-hf", seq_len=1024, kernels=k) for k in ([], ["mamba-ssm"], ["eager-scan"]))
+    assert peak(fused) == peak(named) < peak(eager) / 2
+    assert any("mamba-ssm" in text for text in fused.assumptions)

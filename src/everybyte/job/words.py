@@ -86,6 +86,9 @@ Kernel = Literal[
     "foak-rope",
     "foak-fused-lora",
     "foak-liger-flce",
+    "mamba-ssm",
+    "fla",
+    "eager-scan",
 ]
 """Fused kernels that keep other tensors than the plain modules do."""
 

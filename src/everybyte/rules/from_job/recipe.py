@@ -23,7 +23,7 @@ from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.from_job.adapters import adapter_of, frozen_of, prepared_types, trainable_of
 from everybyte.rules.from_job.recompute import Usual, recompute_of
 from everybyte.rules.optimizers.plan import BY_BLOCK, PROJECTED, OptimizerPlan, named, rule
-from everybyte.rules.step.cache import passes_window
+from everybyte.rules.step.cache import passes_window, stores
 from everybyte.rules.step.recipe import Recipe
 
 ATTENTION: dict[str, AttentionKernel] = {"eager": "eager", "unfused": "eager", "sdpa": "sdpa", "flash2": "flash", "flash3": "flash", "flex": "flash"}
@@ -82,6 +82,8 @@ def recipe_of(train: Train, network: Network, defaults: Defaults, choices: Resol
     batch = batch_of(train, network, defaults, choices)
     tell_images(network, choices)
     kernels = kernels_of(train, defaults, choices)
+    if any(cache.kind == "state" for store in stores(network) for cache in store.caches) and not SCANS & set(train.kernels or ()):
+        choices.assume("layers with a recurrent state run the kernels of mamba-ssm, causal-conv1d and fla; without these packages: --kernels eager-scan")
     if adapter is not None:
         batch, kernels = with_virtual_tokens(batch, kernels, adapter)
     norms, outer = prepared_types(train, defaults.kbit_keeps(train), choices)
@@ -248,7 +250,7 @@ def kernels_of(train: Train, defaults: Defaults, choices: ResolvedSettings) -> K
     word = choices.pick("train.attention", train.attention, defaults.attention, default_of(defaults.framework))
     if word not in ATTENTION:
         raise Unsupported("train.attention", f"{word!r} is not supported by {defaults.framework} yet; supported: {', '.join(ATTENTION)}")
-    chosen: dict[str, Any] = {"attention": ATTENTION[word], "loss": defaults.loss(train, choices), "experts": experts_of(train, defaults)}
+    chosen: dict[str, Any] = {"attention": ATTENTION[word], "loss": defaults.loss(train, choices), "experts": experts_of(train, defaults), "scan": "fused"}
     for name in train.kernels or ():
         chosen.update(KERNELS.get(name, {}))
     return replace(defaults.kernels, **chosen)
@@ -265,8 +267,14 @@ KERNELS: dict[str, dict[str, str]] = {
     "foak-rope": {"rope": "fused"},
     "foak-fused-lora": {"lora": "fused"},
     "apex": {"norm": "fused"},
+    "mamba-ssm": {"scan": "fused"},
+    "fla": {"scan": "fused"},
+    "eager-scan": {"scan": "eager"},
 }
-"""What a named kernel package replaces; losses are chosen by each engine."""
+"""What a named kernel package replaces; losses are chosen by each engine. `eager-scan`: neither mamba-ssm nor fla is installed, so that transformers runs
+its own plain operations."""
+SCANS = frozenset({"mamba-ssm", "fla", "eager-scan"})
+"""Names that say how layers with a recurrent state run."""
 LOSS_KERNELS = ("cut-cross-entropy", "foak-ce", "foak-liger-flce")
 """Kernels that are a loss."""
 
