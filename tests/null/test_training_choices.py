@@ -290,3 +290,46 @@ def test_fused_scans_are_what_people_train_with() -> None:
     fused, named, eager = (answer("state-spaces/mamba-130m-hf", seq_len=1024, kernels=k) for k in ([], ["mamba-ssm"], ["eager-scan"]))
     assert peak(fused) == peak(named) < peak(eager) / 2
     assert any("mamba-ssm" in text for text in fused.assumptions)
+
+
+def test_a_loss_on_16_bit_logits() -> None:
+    """Outside of autocast logits, log-probabilities and their gradient are 2 bytes each: 6·n·V, 8 where the loop keeps the logits; fp32 needs more."""
+    n, vocab = 16 * 1024, 50_257
+
+    def top(**more: Any) -> int:
+        return peak(answer("openai-community/gpt2", micro_batch=16, seq_len=1024, precision="bf16-mixed", recompute="full", **more))
+
+    usual = top()
+    narrow = top(loss={"kind": "standard", "logits_dtype": "bf16"})
+    dropped = top(loss={"kind": "standard", "logits_dtype": "bf16"}, extra={"keeps_outputs": False})
+    in_place = top(kernels=["foak-ce"])
+    assert usual - narrow >= 6 * n * vocab
+    assert narrow - dropped == 2 * n * vocab
+    assert in_place < dropped
+
+
+def test_llm_foundry_has_a_fused_loss_and_narrow_norms() -> None:
+    """Its MPT keeps no fp32 copy of logits or of a norm's input: 8·n·h a layer less, and 4·n·V for the loss."""
+    shape = {
+        "family": "gpt",
+        "layers": 4,
+        "hidden": 512,
+        "ffn": 2048,
+        "heads": 8,
+        "vocab": 50_368,
+        "tied": True,
+        "activation": "gelu",
+        "norm": "layernorm",
+        "bias": False,
+    }
+    shape |= {"position": "learned", "max_positions": 2048}
+    job = {"model": {"shape": shape}, "hardware": {"gpu": "a100-40gb", "gpus": 1}}
+    train = {"framework": "pytorch", "micro_batch": 4, "seq_len": 2048, "precision": "bf16-mixed", "dtypes": {"weights": "bf16"}, "attention": "flash2"}
+    plain, own = (estimate({**job, "train": {**train, **more}}) for more in ({}, {"version": "llm-foundry 2023, torch 2.0"}))
+    n, h = 8192, 512
+
+    def kept(found: Answer) -> int:
+        return sum(row.bytes for row in found.worst.ledger if row.id.startswith("activations/layers.") and "forward" in row.phases)
+
+    assert kept(plain) - kept(own) >= 3 * 8 * n * h
+    assert peak(plain) - peak(own) >= 10 * n * 50_368

@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from everybyte.basics.errors import Unsupported
-from everybyte.catalog.releases import release_in
+from everybyte.catalog.releases import release_in, stated
 from everybyte.engines.pytorch import automodel
 from everybyte.engines.pytorch.extra import Keys
 from everybyte.job import Job, Train
@@ -34,12 +34,24 @@ def loss(train: Train, choices: ResolvedSettings) -> str:
         )
     if kind == "fused-linear":
         return "fused-linear"
-    if "cut-cross-entropy" in (train.kernels or ()):
+    kernels = train.kernels or ()
+    if "cut-cross-entropy" in kernels:
         return "cut"
+    if "foak-ce" in kernels:
+        return "foak-as-made"
+    if is_llm_foundry(train):
+        choices.assume("llm-foundry's loss is flash-attn's fused cross entropy on the logits as they are (loss_fn: fused_crossentropy)")
+        return "flash-attn"
+    narrow = (train.loss.logits_dtype if train.loss else None) in ("bf16", "fp16")
     if not section(train.extra, Keys).keeps_outputs:
-        return "hf"
+        return "narrow" if narrow else "hf"
     choices.assume("the loop keeps the model's output, with its logits, until backward has run")
-    return "hf-outputs-alive"
+    return "narrow-outputs-alive" if narrow else "hf-outputs-alive"
+
+
+def is_llm_foundry(train: Train) -> bool:
+    """Whether the loop is llm-foundry's: Composer's trainer around MPT, with a fused loss and norms in low precision."""
+    return "llm-foundry" in stated(train.version)
 
 
 DEFAULTS = Defaults("PyTorch", precision="fp32", loss=loss, batch_bytes_per_token=16)
@@ -48,7 +60,7 @@ DEFAULTS = Defaults("PyTorch", precision="fp32", loss=loss, batch_bytes_per_toke
 def defaults(train: Train) -> Defaults:
     """A loop passes ids and labels alone: SDPA is causal without a mask, but for the versions that make one."""
     masked = release_in(train.version, "transformers").has("makes_masks") and not section(train.extra, Keys).use_cache
-    kernels = Kernels(masked=masked or section(train.extra, Keys).padded)
+    kernels = Kernels(masked=masked or section(train.extra, Keys).padded, norm="narrow" if is_llm_foundry(train) else "eager")
     conventions = Conventions(wraps="accelerate") if train.framework == "accelerate" else PLAIN
     return replace(DEFAULTS, kernels=automodel.kernels(kernels) if automodel.is_automodel(train) else kernels, conventions=conventions)
 

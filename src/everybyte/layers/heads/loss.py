@@ -133,6 +133,32 @@ def in_place_cross_entropy(t: Tape, logits: Value) -> Value:
     return out
 
 
+def narrow_cross_entropy(t: Tape, logits: Value) -> Value:
+    """`F.cross_entropy` of 16-bit logits outside of autocast: log-probabilities and their gradient have the type of the logits."""
+    logs = t.new("log_softmax", logits.dims, logits.dtype, logits.grad)
+    t.step("log_softmax", (logits,), (logs,), saved=(logs,))
+    out = t.new("loss", (), logits.dtype, logits.grad)
+    t.step("nll_loss", (logs,), (out,), saved=(logs,))
+    return out
+
+
+def fused_cross_entropy(t: Tape, logits: Value) -> Value:
+    """flash-attn's Triton cross entropy (losses/cross_entropy.py, not in place): keeps the logits and a log-sum-exp a row, whatever their type."""
+    out = t.new("loss", (), FP32, logits.grad)
+    lse = t.new("logsumexp", logits.dims[:-1], FP32, False)
+    t.step("cross_entropy", (logits,), (out, lse), saved=(logits, lse))
+    return out
+
+
+def as_made(t: Tape, head: Head, x: Value, *, entropy: Entropy, lingers: bool = False) -> Value:
+    """A loss on the logits as the model makes them, labels shifted beforehand; `lingers`: the loop keeps the logits while backward runs."""
+    with t.scope("loss", x):
+        logits = head.logits(t, x)
+        if lingers:
+            t.linger(logits)
+        return entropy(t, logits)
+
+
 def fused_linear(t: Tape, head: Head, x: Value) -> Value:
     """Liger's fused linear cross entropy: logits exist one chunk of rows at a time (16 bit, fp32 and their gradient), the gradients of the
     input and, if it is trained, of the head's weight are made in forward and kept (ops/fused_linear_cross_entropy.py)."""
@@ -304,6 +330,10 @@ LOSSES: dict[str, Callable[[Tape, Head, Value], Value]] = {
     "foak-rebound": partial(rebound, entropy=in_place_cross_entropy),
     "hf-unraised": partial(unraised, entropy=cross_entropy),
     "foak-unraised": partial(unraised, entropy=in_place_cross_entropy),
+    "narrow": partial(as_made, entropy=narrow_cross_entropy),
+    "narrow-outputs-alive": partial(as_made, entropy=narrow_cross_entropy, lingers=True),
+    "flash-attn": partial(as_made, entropy=fused_cross_entropy),
+    "foak-as-made": partial(as_made, entropy=in_place_cross_entropy),
     "fused-linear": fused_linear,
     "cut": cut,
     "chunked": chunked,

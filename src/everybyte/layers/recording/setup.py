@@ -28,8 +28,9 @@ class Kernels(Record, frozen=True):
     """Which implementation runs each step."""
 
     attention: AttentionKernel = "sdpa"
-    norm: Literal["eager", "fused"] = "eager"
-    """eager: as HF writes it (fp32 upcast, mean, rsqrt, two products); fused: one kernel that keeps its input and one statistic a row."""
+    norm: Literal["eager", "fused", "narrow"] = "eager"
+    """eager: as HF writes it (fp32 upcast, mean, rsqrt, two products); fused: one kernel that keeps its input and one statistic a row; narrow: LayerNorm in
+    the compute type, outside of autocast."""
     mlp: Literal["eager", "fused"] = "eager"
     """fused: gate·silu·up in one kernel that keeps gate and up and recomputes the product."""
     rope: Literal["eager", "pairs", "fused"] = "eager"

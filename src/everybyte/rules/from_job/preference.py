@@ -2,8 +2,8 @@
 
 Keys of train.extra, by the names of the framework that the job runs:
 
-- `rlhf_type` (trl, ms-swift), `rl` (axolotl), `stage` (LLaMA-Factory, with `pref_loss` for orpo and simpo): dpo, kto, orpo, cpo, simpo, rm, grpo, rloo, ppo; left out or `sft` is
-  supervised training.
+- `rlhf_type` (trl, ms-swift), `rl` (axolotl), `stage` (LLaMA-Factory, with `pref_loss` for orpo and simpo): dpo, kto, orpo, cpo, simpo, rm, grpo, rloo,
+  ppo; left out or `sft` is supervised training.
 - `beta`: 0 leaves GRPO without a reference (trl's default 0, ms-swift's 0.04). `precompute_ref_log_probs`: the reference is not kept.
 - `ref_model`, `reward_model` (a name or a list), `value_model`: models of the catalogue; a name that is not in it counts as large as the policy.
 - `max_prompt_length`, `max_completion_length` (GRPO, RLOO), `response_length` (PPO): of train.seq_len tokens those that are scored.
