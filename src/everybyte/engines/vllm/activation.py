@@ -29,8 +29,19 @@ TRITON = "vllm v1/sample/ops/topk_topp_triton.py: a row of logits for every mult
 EXPONENTIAL = "vllm v1/sample/ops/topk_topp_sampler.py random_sample: probabilities and exponential noise, both fp32"
 IMAGES = "vllm v1/worker/gpu_model_runner.py profile_run: made-up images and what the encoder makes of them, kept while the text part runs"
 ENCODER = "vllm model_executor/models: blocks of the encoder, hidden states of caller and layer, the feed-forward layer's projection and activation"
+ENCODER_ATTENTION = (
+    "vllm model_executor/models/qwen2_5_vl.py Qwen2_5_VisionAttention: queries, keys and values (3), queries and keys joined (2) and turned (2), the result and "
+    "its projection (2), hidden states of caller and norm (2)"
+)
+ANGLES = 320
+"""Numbers a patch of angles, their cosines and sines, in fp32 and reordered, of heads of 80."""
 LARGEST_IMAGE = 16384
 """Tokens of the largest image that Qwen-VL's processors let through (max_pixels 12,845,056 of 28 × 28; of Qwen3-VL 16,777,216 of 32 × 32)."""
+TAKES_VIDEOS = ("qwen2_vl", "qwen2_5_vl")
+"""model_types whose processors take videos as images of any size in a row."""
+LARGEST_VIDEO = 7
+"""Pairs of frames of the longest video that is profiled (models/qwen2_vl.py _MAX_FRAMES_PER_VIDEO 14, two frames a patch), each as large as the largest image
+where the context has room (get_num_frames_with_most_features)."""
 INDEXER = "vllm v1/attention/backends/mla/indexer.py get_max_prefill_buffer_size: keys in fp8 with a scale, of 40 contexts"
 OWN_WORKSPACE = ("mxfp4", "nvfp4")
 """Formats of experts whose kernels (triton_kernels, FlashInfer) do not use the shared workspace."""
@@ -174,14 +185,18 @@ def _images(stage: Network, s: Settings, fields: Mapping[str, Any]) -> Iterator[
 
 
 def _encoding(stage: Network, s: Settings, device: Device, fields: Mapping[str, Any]) -> Iterator[Line]:
-    """The encoder's own highest instant: its feed-forward layer over all patches."""
+    """The encoder's own highest instant: its feed-forward layer over all patches, or attention where that holds more."""
     tower = _tower(stage, s)
     if tower is None:
         return
     e, n, each, h = s.compute.block_bytes, _image_tokens(tower, s, fields), _patches_of_token(tower, fields), tower.hidden
     wide = max((_feed_forward(run.layer) for run in tower.runs), default=0) // s.tp
-    text = plain("e·n·patches·(2·h + f)", e=e, n=n, patches=each, h=h, f=wide)
-    yield Line("profile/encoder", "activation", e * n * each * (2 * h + wide), text, ENCODER, "formula")
+    if fields.get("model_type") in TAKES_VIDEOS and is_v1(s.release) and 9 * h // s.tp > wide:
+        text = plain("e·n·patches·(2·h + 9·h/t + d)", e=e, n=n, patches=each, h=h, t=s.tp, d=ANGLES)
+        yield Line("profile/encoder", "activation", e * n * each * (2 * h + 9 * h // s.tp + ANGLES), text, ENCODER_ATTENTION, "formula")
+    else:
+        text = plain("e·n·patches·(2·h + f)", e=e, n=n, patches=each, h=h, f=wide)
+        yield Line("profile/encoder", "activation", e * n * each * (2 * h + wide), text, ENCODER, "formula")
     yield _workspace(device)
 
 
@@ -191,15 +206,19 @@ def _tower(stage: Network, s: Settings) -> Tower | None:
 
 
 def _image_tokens(tower: Tower, s: Settings, fields: Mapping[str, Any]) -> int:
-    """Tokens of all images of the profiling run, one image at least: of a tower that takes any size, the largest that its processor and the context
-    let through."""
+    """Tokens of all items of the profiling run, one at least: of a tower that takes any size, the largest image, or video, that its processor and the
+    context let through (v1/core/encoder_cache_manager.py compute_encoder_budget: the kind with the largest item)."""
     largest = min(LARGEST_IMAGE, s.context)
     vision, merge = fields.get("vision_config"), _merge(fields)
     side, patch = (vision.get("image_size"), vision.get("patch_size")) if isinstance(vision, Mapping) else (None, None)
     if isinstance(side, int) and isinstance(patch, int) and merge and patch:
         largest = max(side // (patch * merge), 1) ** 2
         return max(s.batched_tokens // largest, 1) * largest
-    return s.batched_tokens if tower.tokens_per_item or not merge else max(s.batched_tokens, largest)
+    if tower.tokens_per_item or not merge:
+        return s.batched_tokens
+    if s.videos and is_v1(s.release) and fields.get("model_type") in TAKES_VIDEOS:
+        largest *= max(min(s.context // LARGEST_IMAGE, LARGEST_VIDEO), 1)
+    return max(s.batched_tokens, largest)
 
 
 def _patches_of_token(tower: Tower, fields: Mapping[str, Any]) -> int:

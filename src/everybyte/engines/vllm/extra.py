@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -20,6 +20,8 @@ class Keys(Section, frozen=True, kw_only=True):
     attention_backend: str | None = None
     attention_backends: tuple[str, ...] | str | None = None
     language_model_only: bool = False
+    limit_mm_per_prompt: dict[str, Any] | str | None = None
+    """Items of a kind that a prompt may hold; of a kind with 0 there are none in the profiling run either. Also as JSON."""
     skip_mm_profiling: bool = False
     enforce_eager: bool = False
     decode_context_parallel_size: CountOrZero | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 
 from msgspec.structs import replace
@@ -25,6 +26,8 @@ from everybyte.rules.quantization.gguf.size import mean_bits
 from everybyte.rules.quantization.gguf.types import is_gguf
 from everybyte.rules.step.cache import is_latent
 
+MANY_ITEMS = 999
+"""config/multimodal.py get_limit_per_prompt, where the job is silent."""
 CONTEXT = 4096
 """Where neither the job nor the network says how long a sequence may be."""
 OLDEST_V1 = 8
@@ -73,6 +76,10 @@ class Settings(Record, frozen=True):
     draft_tokens: int = 0
     images: bool = True
     """Images and the like may be sent."""
+    videos: bool = True
+    """Videos may be sent, to a network that takes them."""
+    stills: bool = True
+    """Images may be sent."""
     profiles_images: bool = True
     prefix_caching: bool | None = None
     state_mode: str = ""
@@ -101,7 +108,9 @@ def settings_of(job: Job, network: Network, device: Device, weights: DType, choi
     mesh = serve.mesh
     tp, pp, dp = (((getattr(mesh, axis) if mesh else None) or 1) for axis in ("tp", "pp", "dp"))
     _check_gpus(job, tp, pp, dp)
+    stills, videos = (_limit(keys, kind) > 0 for kind in ("image", "video"))
     images = serve.multimodal is not False and not keys.language_model_only and any(tower.name != "encoder" for tower in network.towers)
+    images = images and (stills or videos)
     lora = _lora(serve, keys)
     batched, sequences = _limits(release, context, device, images=images, lora=lora is not None, mla=is_latent(network))
     sequences = choices.pick("serve.sequences", serve.sequences, sequences, origin)
@@ -136,6 +145,8 @@ def settings_of(job: Job, network: Network, device: Device, weights: DType, choi
         draft=(draft.method or "draft") if draft else "",
         draft_tokens=(draft.tokens or 1) if draft else 0,
         images=images,
+        videos=videos,
+        stills=stills,
         profiles_images=not keys.skip_mm_profiling,
         prefix_caching=keys.enable_prefix_caching,
         state_mode=keys.mamba_cache_mode,
@@ -146,6 +157,21 @@ def settings_of(job: Job, network: Network, device: Device, weights: DType, choi
         pool_bytes=keys.kv_cache_memory_bytes or 0,
         joined=keys.disable_hybrid_kv_cache_manager,
     )
+
+
+def _limit(keys: Keys, kind: str) -> int:
+    """How many items of a kind a prompt may hold, as --limit-mm-per-prompt says; 999 where it is silent. Raises BadInput for what is no number."""
+    stated = keys.limit_mm_per_prompt
+    if isinstance(stated, str):
+        try:
+            stated = json.loads(stated)
+        except ValueError:
+            stated = dict(part.partition("=")[::2] for part in stated.split(","))
+    value = stated.get(kind, MANY_ITEMS) if isinstance(stated, dict) else MANY_ITEMS
+    value = value.get("count", MANY_ITEMS) if isinstance(value, dict) else value
+    if not str(value).isdigit():
+        raise BadInput("serve.extra.limit_mm_per_prompt", f"has no whole number for {kind!r}: {value!r}")
+    return int(value)
 
 
 def gguf_type(serve: Serve) -> str:
