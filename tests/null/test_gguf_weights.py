@@ -14,8 +14,8 @@ from everybyte.catalog.releases import Release
 from everybyte.job import read_job
 from everybyte.models.source import network_of
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
-from everybyte.rules.quantization.gguf.size import gguf_weights, mean_bits
-from everybyte.rules.quantization.gguf.tensors import typed_tensors
+from everybyte.rules.quantization.gguf.size import gguf_weights
+from everybyte.rules.quantization.gguf.tensors import mean_bits, typed_tensors
 from everybyte.rules.quantization.gguf.types import fallback, is_gguf, is_quantised, quantization, role_of
 from everybyte.rules.serving.weights import packing
 

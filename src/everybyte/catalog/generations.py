@@ -23,8 +23,6 @@ class Generation(NamedTuple):
     """Channels of NCCL's rings between GPUs with NVLink; None where it is not stated."""
     nvls_channels: int | None
     """Channels of NCCL's multicast buffers (NVLink SHARP); None where there are none, or nothing is known."""
-    vllm_growth_gib: float
-    """Growth of the CUDA context while vLLM 0.7 to 0.16 starts on one GPU."""
     source: str
 
 
@@ -59,7 +57,6 @@ def _generation(row: dict[str, str]) -> Generation:
         multiprocessors=int(row["multiprocessors"]) if row["multiprocessors"] else None,
         nccl_rings=int(row["nccl_rings"]) if row["nccl_rings"] else None,
         nvls_channels=int(row["nvls_channels"]) if row["nvls_channels"] else None,
-        vllm_growth_gib=float(row["vllm_growth_gib"]),
         source=row["source"],
     )
 

@@ -49,6 +49,14 @@ class Gpu(NamedTuple):
     confidence: str
     """high, medium or low."""
 
+    def links(self, gpus: int) -> bool:
+        """Whether so many of them in one machine are all joined by links of their own; a bridge joins two cards, and others talk over PCIe."""
+        return bool(self.interconnect_gb_s) and (gpus <= BRIDGED or "bridge" not in self.interconnect)
+
+
+BRIDGED = 2
+"""Cards that a bridge joins."""
+
 
 @lru_cache(maxsize=1024)
 def find_gpu(name: str, path: str = "hardware.gpu") -> Gpu:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from everybyte.basics.units import GiB, KiB, MiB
-from everybyte.catalog.generations import USUAL, generation_of
+from everybyte.basics.units import GiB, KiB, MiB, round_up
 from everybyte.engines.vllm.network import first_with
 from everybyte.engines.vllm.release import is_v1
 from everybyte.engines.vllm.settings import Settings, card
 from everybyte.job import Job
 from everybyte.layers.network import Network
 from everybyte.ledger.build import Line, plain
+from everybyte.models.widths import head_sizes
 from everybyte.rules.accounting.account import Device
 from everybyte.rules.communication.communicators import Communicator
 from everybyte.rules.communication.nccl import Wires, nccl_lines, wires_of
@@ -22,15 +22,31 @@ COPIES = ("world", "tensor parallel (torch)", "tensor parallel (pynccl)")
 """The communicators over the tensor-parallel ranks: torch's default group, the group of parallel_state.py, and pynccl's own for CUDA graphs."""
 CUSTOM = {9: {2: 64 * MiB, 4: 32 * MiB, 6: MiB // 2, 8: MiB // 4}}
 """Largest all-reduce by generation and ranks (distributed/device_communicators/all_reduce_utils.py CUSTOM_ALL_REDUCE_MAX_SIZES)."""
+FUSED = {9: {2: 64 * MiB, 4: 2 * MiB, 8: MiB // 2}, 10: {2: 64 * MiB, 4: 32 * MiB, 8: MiB}}
+"""Largest all-reduce that is fused, by generation and ranks (compilation/passes/fusion/allreduce_rms_fusion.py)."""
+FUSED_SOURCE = "flashinfer comm/trtllm_ar.py: workspace of the all-reduce that is fused with a norm; vllm compilation/passes/fusion/allreduce_rms_fusion.py"
+HOPPER = 9
+GROWTH_GIB = 0.07
+"""With several GPUs, and of V0 since 0.7."""
 CUSTOM_SOURCE = "vllm distributed/device_communicators/custom_all_reduce.py: a buffer that peers read, and one beside its signals"
 CAPTURE_SOURCE = (
-    "vllm v1/worker/gpu_model_runner.py capture_model: difference of free memory. Learnt: 0.16 MiB of driver memory for a captured layer and graph, twice "
-    "that with experts, and 0.35 GiB that all graphs share; V0 0.19 MiB a layer and graph (records of vLLM 0.6 to 0.27: median error 15 %)"
+    "vllm v1/worker/gpu_model_runner.py capture_model: difference of free memory. FlashAttention 3's buffer for split keys (v1/attention/backends/flash_attn.py), "
+    "and calibrated: 0.20 MiB of driver memory for a captured layer and graph on Hopper, 0.165 elsewhere, 1.25 times that with experts, 30 MiB for the first; "
+    "V0 0.19 MiB a layer and graph, twice that with experts"
 )
+SPLITS = 32
+"""flash_attn_max_num_splits_for_cuda_graph (config/attention.py)."""
+LARGEST_WHOLE = 512
+"""Sequences of the largest graph of a whole step."""
+BY_TRITON = ("gemma3", "gemma3_text")
+"""model_types whose attention is Triton's on Hopper."""
+FIRST = 30 * MiB
+"""What the first capture takes whatever it captures."""
+WITH_EXPERTS = 1.25
 NODE = 8
 
 
-def non_torch(job: Job, s: Settings, device: Device) -> tuple[Line, ...]:
+def non_torch(job: Job, s: Settings, device: Device, hidden: int) -> tuple[Line, ...]:
     """Rows of one rank; their sum is the figure."""
     many = s.tp * s.pp * s.dp > 1
     size = int(_growth_gib(s, many=many) * GiB)
@@ -38,28 +54,41 @@ def non_torch(job: Job, s: Settings, device: Device) -> tuple[Line, ...]:
     if s.tp > 1:
         node = (job.hardware.gpus_per_node if job.hardware is not None else None) or NODE
         wires = _wires(job, s, device)
-        groups = tuple(Communicator(name, s.tp, min(s.tp, node)) for name in COPIES)
+        names = COPIES[1:2] if s.release.has("snapshots_after_groups") else COPIES
+        groups = tuple(Communicator(name, s.tp, min(s.tp, node)) for name in names)
         rows += nccl_lines(groups, wires)
+        rows += _fused_all_reduce(hidden, s, wires)
         if wires.nvlink and s.tp <= min(NODE, node):
             most = CUSTOM.get(s.generation, {}).get(s.tp, 8 * MiB)
             rows.append(Line("non_torch/all-reduce", "context", 2 * most, plain("2·m", m=most), CUSTOM_SOURCE, "formula"))
     return tuple(rows)
 
 
+def _fused_all_reduce(hidden: int, s: Settings, wires: Wires) -> list[Line]:
+    """FlashInfer's workspace: the input of all ranks, flags, and three buffers of as much for the low-latency form."""
+    most = FUSED.get(s.generation, {}).get(s.tp, 0)
+    plain_mesh = s.dp == 1 and s.pp == 1
+    if not most or s.eager or not wires.nvlink or not s.release.has("fuses_all_reduce") or (s.release.has("fuses_plain_meshes_only") and not plain_mesh):
+        return []
+    tokens = min(most // (2 * hidden), s.batched_tokens)
+    each = 2 * s.tp * tokens * hidden
+    size = round_up(each, 2 * MiB) + 2 * MiB + round_up(3 * each, 2 * MiB)
+    text = plain("up(b) + 2 MiB + up(3·b)", b=each)
+    return [Line("non_torch/fused all-reduce", "context", size, text, FUSED_SOURCE, "formula")]
+
+
 def _growth_gib(s: Settings, *, many: bool) -> float:
-    """Growth of the CUDA context while the engine starts."""
-    stated = s.release.find("context_growth_gib") or (None if many else s.release.find("context_growth_alone_gib"))
-    if stated is not None:
-        return float(stated)
-    generation = s.generation if is_v1(s.release) and not many else USUAL
-    return generation_of(str(generation)).vllm_growth_gib
+    """Growth of the CUDA context while the engine starts; with several GPUs NCCL's kernels came first."""
+    alone = f"context_growth_{'hopper' if s.generation == HOPPER else 'other'}_gib"
+    stated = s.release.find("context_growth_gib") or (None if many else s.release.find(alone))
+    return float(stated) if stated is not None else GROWTH_GIB
 
 
 def _wires(job: Job, s: Settings, device: Device) -> Wires:
     """As the job says; cards for desktops and workstations talk over PCIe."""
     found = card(device)
     known = wires_of(job, device)
-    nvlink = found is not None and (found.interconnect_gb_s or 0) > 0 and found.segment == "datacenter"
+    nvlink = found is not None and known.nvlink and (found.interconnect_gb_s or 0) > 0 and found.segment == "datacenter"
     return Wires(s.generation, nvlink, known.release, known.settings)
 
 
@@ -89,8 +118,31 @@ def graph_line(stage: Network, s: Settings, fields_type: str) -> Line | None:
     pieces, whole = capture_sizes(stage, s, fields_type)
     if not pieces + whole:
         return None
-    layers = sum(run.count * (2 if first_with(run.layer, "count", "top_k", "ffn") is not None else 1) for run in stage.runs)
-    each, shared = (164 * KiB, int(0.35 * GiB)) if is_v1(s.release) else (195 * KiB, 0)
-    size = shared + each * layers * (pieces + whole)
-    text = plain("shared + k·L·(pieces + whole)", shared=shared, k=each, L=layers, pieces=pieces, whole=whole)
+    layers = sum(run.count * _kernels(run.layer, s) for run in stage.runs)
+    each = (205 if s.generation == HOPPER else 169) * KiB if is_v1(s.release) else 195 * KiB
+    shared = FIRST + _splits(stage, s, fields_type, whole) if is_v1(s.release) else 0
+    size = shared + int(each * layers) * (pieces + whole)
+    text = plain("shared + k·L·(pieces + whole)", shared=shared, k=each, L=round(layers), pieces=pieces, whole=whole)
     return Line("graphs/captured", "graph_pool", size, text, CAPTURE_SOURCE, "calibrated", size // 3, size * 2)
+
+
+def _kernels(layer: object, s: Settings) -> float:
+    """A layer's share of driver memory: one with experts launches more kernels."""
+    if first_with(layer, "count", "top_k", "ffn") is None:
+        return 1.0
+    return WITH_EXPERTS if is_v1(s.release) else 2.0
+
+
+def _splits(stage: Network, s: Settings, fields_type: str, whole: int) -> int:
+    """FlashAttention 3 splits the keys of a decoding step over up to 32 blocks, whose partial results in fp32 have a buffer in the graphs of whole steps."""
+    by_flash = "FLASH_ATTN" in s.attention if s.attention else fields_type not in BY_TRITON
+    if s.generation != HOPPER or not whole or not by_flash:
+        return 0
+    widest = max((sizes.heads * (latent_rank(stage) or sizes.value) for sizes in head_sizes(stage)), default=0)
+    return SPLITS * min(s.sequences, LARGEST_WHOLE) * widest // s.tp * 4
+
+
+def latent_rank(stage: Network) -> int:
+    """Numbers of a latent that decoding attends in place of keys and values; 0 where there is none."""
+    found = next((part for run in stage.runs if (part := first_with(run.layer, "kv_rank", "nope", "v_dim")) is not None), None)
+    return int(found.kv_rank) if found is not None else 0

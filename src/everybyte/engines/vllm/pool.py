@@ -98,6 +98,8 @@ def explained(stage: Stage, s: Settings, demand: Demand, device: Device, choices
     if pool is None or not plan.groups:
         return ()
     needed = _needed(plan, s, demand)
+    if (few := _too_few_states(stage, s)) is not None:
+        return (few,)
     if device.capacity:
         choices.assume(_interval(stage, s, device, needed, figures))
     longest = plan.longest(max(pool, 0), demand)
@@ -114,6 +116,15 @@ def explained(stage: Stage, s: Settings, demand: Demand, device: Device, choices
     fix = f"use <= {longest:,}" if longest else "no length is short enough"
     short = f"one request takes {needed / GiB:.2f} GiB of cache, {pool / GiB:.2f} GiB are left{cause}"
     return (f"vLLM refuses to start: KV cache too small for max_model_len {s.context:,}: {fix} ({short})",)
+
+
+def _too_few_states(stage: Stage, s: Settings) -> str | None:
+    """A hybrid network whose pool has fewer blocks of state than sequences may run: capturing whole steps is refused."""
+    blocks = stage.plan.blocks(max(stage.pool or 0, 0))
+    hybrid = any(group.spec.kind == "state" for group in stage.plan.groups)
+    if not hybrid or stage.graphs is None or not s.release.has("checks_state_blocks") or not 0 < blocks < s.sequences:
+        return None
+    return f"vLLM refuses to start: max_num_seqs {s.sequences:,} is more than the {blocks:,} blocks of recurrent state in the pool: use --sequences <= {blocks:,}"
 
 
 def _needed(plan: Plan, s: Settings, demand: Demand) -> int:

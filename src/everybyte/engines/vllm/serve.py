@@ -100,7 +100,7 @@ def _stage(job: Job, part: Network, s: Settings, setup: Setup, fields: Mapping[s
         specs = layers_of(draft.network, alone, {}).specs
     peak = profile(part, s, setup, device, fields, first=first, last=last)
     graphs = graph_line(part, s, str(fields.get("model_type")))
-    return Stage(weights, peak, non_torch(job, s, device), graphs, _plan(part, s, fields, specs), None)
+    return Stage(weights, peak, non_torch(job, s, device, part.hidden), graphs, _plan(part, s, fields, specs), None)
 
 
 def _plan(stage: Network, s: Settings, fields: Mapping[str, Any], draft: tuple[Spec, ...]) -> Plan:

@@ -22,7 +22,7 @@ from everybyte.job.extra import section
 from everybyte.layers.network import Network
 from everybyte.rules.accounting.account import Device
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
-from everybyte.rules.quantization.gguf.size import mean_bits
+from everybyte.rules.quantization.gguf.tensors import mean_bits
 from everybyte.rules.quantization.gguf.types import is_gguf
 from everybyte.rules.step.cache import is_latent
 

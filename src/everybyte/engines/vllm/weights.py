@@ -179,7 +179,7 @@ def _prediction(stage: Network, s: Settings, setup: Setup, fields: Mapping[str, 
 
 
 def _adapters(stage: Network, s: Settings, setup: Setup, fields: Mapping[str, Any]) -> Line:
-    """Both factors beside every linear layer of a block; experts and heads have none."""
+    """Both factors beside every linear layer of a block, and beside each expert's three in releases that adapt them; heads have none."""
     assert s.lora is not None
     width = 0
     for group in groups(stage, setup, ranks_of(s, fields)):
@@ -188,6 +188,10 @@ def _adapters(stage: Network, s: Settings, setup: Setup, fields: Mapping[str, An
         for p in group.members:
             if len(p.dims) == 2 and p.name.endswith(".weight") and "norm" not in p.name:
                 width += group.copies * p.count * (p.dims[0].size + p.dims[1].size)
+            elif len(p.dims) == 3 and "experts" in p.name and s.release.has("adapts_experts"):
+                experts, rows, cols = (d.size for d in p.dims)
+                inputs = 2 if "gate_up" in p.name else 1  # gate and up have a first factor each
+                width += group.copies * p.count * experts * (rows + inputs * cols)
     e, slots, rank = s.compute.block_bytes, s.lora.count, s.lora.rank
     return Line("lora/slots", "parameter", e * slots * rank * width, plain("e·slots·r·w", e=e, slots=slots, r=rank, w=width), ADAPTERS, "formula")
 

@@ -73,10 +73,17 @@ def wires_of(job: Job, device: Device) -> Wires:
     the torch that the job names, its settings."""
     major = int(device.compute_capability.partition(".")[0]) if device.compute_capability[:1].isdigit() else 8
     named = job.hardware.gpu if job.hardware is not None else None
-    nvlink = (find_gpu(named).interconnect_gb_s or 0) > 0 if isinstance(named, str) else True
+    nvlink = find_gpu(named).links(_in_node(job)) if isinstance(named, str) else True
     release = _nccl_of(job.train.version if job.train is not None else None)
     settings = tuple(sorted((key, str(value)) for key, value in ((job.env.nccl if job.env is not None else None) or {}).items()))
     return Wires(major, nvlink, release, settings)
+
+
+def _in_node(job: Job) -> int:
+    """GPUs of the job that are in one machine."""
+    assert job.hardware is not None
+    gpus = job.hardware.gpus or 1
+    return min(gpus, job.hardware.gpus_per_node or gpus)
 
 
 def _nccl_of(text: str | None) -> Release:

@@ -14,7 +14,7 @@ from everybyte.job.form import Weights
 from everybyte.layers.network import Network
 from everybyte.layers.recording.setup import Kernels, Packed, Setup
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
-from everybyte.rules.quantization.gguf.size import mean_bits
+from everybyte.rules.quantization.gguf.tensors import mean_bits
 from everybyte.rules.quantization.gguf.types import is_gguf
 from everybyte.rules.quantization.packed import FORMATS
 

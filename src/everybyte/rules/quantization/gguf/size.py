@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 from everybyte.basics.errors import Unsupported
@@ -69,15 +68,6 @@ def gguf_weights(serve: Serve, network: Network, choices: ResolvedSettings, give
     tensors = typed_tensors(network, how, converter)
     size = file_size(tensors, vocabulary_bytes(vocabulary_of(network.family, network.vocab)[0]))
     return GgufWeights(tensors, sum(t.nbytes for t in tensors), sum(t.tensor.elements for t in tensors), size)
-
-
-def mean_bits(network: Network, word: str) -> Fraction:
-    """Bits a number of the matrices of a file that quantize makes of a network; for engines that keep the file's blocks as they are. Raises BadInput for a
-    name that is no quantisation, Unsupported for a mixture of its maker's own."""
-    if word == "mixed" or (word.endswith("_xl") and word != "q3_k_xl"):
-        raise Unsupported("serve.weights", f"{word!r} is another mixture for every model; state the mean as serve.weights: {{format: {word}, bits: ...}}")
-    matrices = [t for t in typed_tensors(network, quantization(word)) if len(t.tensor.shape) > 1]
-    return Fraction(8 * sum(t.nbytes for t in matrices), sum(t.tensor.elements for t in matrices)).limit_denominator(1000)
 
 
 def _by_mean(network: Network, converter: Converter, bits: float, parameters: int | None) -> GgufWeights:

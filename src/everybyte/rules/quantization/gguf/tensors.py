@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from fractions import Fraction
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
+from everybyte.basics.errors import Unsupported
 from everybyte.catalog.releases import Release
 from everybyte.layers.network import Network, declare
 from everybyte.layers.recording.tape import Parameter
 from everybyte.models.count import DECLARE, parts
-from everybyte.rules.quantization.gguf.types import RELEASE, Chooser, Model, Quantization, is_quantised, matrix_bytes
+from everybyte.rules.quantization.gguf.types import RELEASE, Chooser, Model, Quantization, is_quantised, matrix_bytes, quantization
 
 _LEAVES = {
     "attn_q": "q_proj query SelfAttention.q attn.q_proj",
@@ -278,3 +280,12 @@ def _typed(tensor: GgufTensor, chooser: Chooser) -> Typed:
     if is_quantised(tensor.name, len(tensor.shape), chooser.how.release):
         kind = chooser.type_of(tensor.name, tensor.layer, cols, stacked=len(tensor.shape) > 2)
     return Typed(tensor, kind, matrix_bytes(kind, prod(rows), cols))
+
+
+def mean_bits(network: Network, word: str) -> Fraction:
+    """Bits a number of the matrices of a file that quantize makes of a network; for engines that keep the file's blocks as they are. Raises BadInput for a
+    name that is no quantisation, Unsupported for a mixture of its maker's own."""
+    if word == "mixed" or (word.endswith("_xl") and word != "q3_k_xl"):
+        raise Unsupported("serve.weights", f"{word!r} is another mixture for every model; state the mean as serve.weights: {{format: {word}, bits: ...}}")
+    matrices = [t for t in typed_tensors(network, quantization(word)) if len(t.tensor.shape) > 1]
+    return Fraction(8 * sum(t.nbytes for t in matrices), sum(t.tensor.elements for t in matrices)).limit_denominator(1000)
