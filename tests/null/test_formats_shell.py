@@ -317,3 +317,9 @@ def test_endless_loops_end() -> None:
     assert words(one("while true; do vllm serve m; sleep 5; done\n")) == ["vllm", "serve", "m"]
     found = commands("i=0\nvllm serve m\nwhile [ $i -lt 1000000 ]; do i=$((i + 1)); done\n")
     assert any(finding.id == "script-too-long" for finding in found[0].findings)
+
+
+def test_two_here_documents_opened_on_the_last_line() -> None:
+    """A script that is cut off behind two here-document operators is read to its end and said to be cut off."""
+    found = one("vllm serve m <<A <<B")
+    assert words(found) == ["vllm", "serve", "m"]

@@ -108,14 +108,63 @@ def test_bad_settings_are_named(more: dict[str, Any], path: str) -> None:
         estimate(job("dense", **more))
 
 
-def test_cross_attention_on_v0_asks_for_what_the_profiling_run_took() -> None:
-    """Its own profiling run is not modelled: refused with the way out, and with a given pool its blocks are those of one request's cache."""
+def test_cross_attention_on_v0_is_profiled_with_an_item_for_each_sequence() -> None:
+    """V0's profiling run hands max_num_seqs items to the encoder at once; with a given pool its blocks are those of one request's cache."""
     asked = {**job("dense", version="0.6.6", cuda_graphs=False), "model": "openai/whisper-base"}
     asked["serve"]["context"] = 448
-    with pytest.raises(Unsupported, match=r"given\.activation_peak"):
-        estimate(asked)
+    few, many = (estimate({**asked, "serve": {**asked["serve"], "sequences": count}}).figures["activation_peak"] for count in (128, 256))
+    assert many - few == pytest.approx(128 * 1500 * 2 * (2 * 512 + 2 * 2048), rel=0.01)
     found = estimate({**asked, "given": {"kv.pool": 2**30}})
     assert found.figures["kv.blocks"] == 2**30 // (found.figures["kv.bytes_per_token"] * found.figures["kv.block_size"])
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "extra", "falls_back"),
+    [
+        ("openai/whisper-base", "0.8.0", {}, True),
+        ("openai/whisper-base", "0.11.0", {}, False),
+        ("state-spaces/mamba-130m-hf", "0.9.0", {}, True),
+        ("Qwen/Qwen3-0.6B", "0.8.5", {"task": "embed"}, True),
+        ("Qwen/Qwen3-0.6B", "0.8.5", {}, False),
+        ("Qwen/Qwen3-0.6B", "0.10.0", {"task": "embed"}, False),
+    ],
+)
+def test_what_falls_back_to_v0(model: str, version: str, extra: dict[str, Any], falls_back: bool) -> None:
+    """vLLM 0.8 to 0.10 run some models and tasks with the first engine, and the answer says why."""
+    asked = {"model": model, "hardware": {"gpu": "a100-80gb", "gpus": 1}, "serve": {"engine": "vllm", "version": version, "extra": extra}}
+    assert any("falls back to its engine V0" in text for text in estimate(asked).assumptions) is falls_back
+
+
+def test_slots_for_adapters_of_experts() -> None:
+    """From 0.11.1 each slot holds factors for the three projections of every expert: 3·(h + f) numbers a rank, layer and expert."""
+    asked = {"model": "Qwen/Qwen3-30B-A3B", "hardware": {"gpu": "h200", "gpus": 1}}
+    serve = {"engine": "vllm", "lora": {"rank": 64, "count": 4}}
+    old, new = (estimate({**asked, "serve": {**serve, "version": version}}).figures["weights"] for version in ("0.11.0", "0.24.0"))
+    assert new - old == pytest.approx(4 * 48 * 128 * 64 * 2 * 3 * (2048 + 768), rel=0.001)
+
+
+def test_hybrid_networks_need_a_block_of_state_for_each_sequence() -> None:
+    """From 0.20 more sequences than blocks are refused where whole steps are captured; fewer, or eager mode, start."""
+    asked = {"model": "Qwen/Qwen3.5-27B", "hardware": {"gpu": "rtx-pro-6000-blackwell-workstation", "gpus": 1}}
+    serve = {"engine": "vllm", "version": "0.20.2", "context": 8192}
+    refused = estimate({**asked, "serve": serve})
+    assert not refused.fits
+    assert "--sequences <=" in refused.warnings[0]
+    for more in ({"sequences": 256}, {"cuda_graphs": False}, {"version": "0.19.0"}):
+        assert estimate({**asked, "serve": {**serve, **more}}).fits
+
+
+def test_modalities_that_are_limited_to_none_are_not_profiled() -> None:
+    """The encoder's budget is that of the largest kind of item; kinds with a limit of 0 do not count."""
+
+    def peak(**extra: Any) -> int:
+        serve = {"engine": "vllm", "version": "0.23.0", "context": 65536, "extra": extra}
+        asked = {"model": "Qwen/Qwen2.5-VL-7B-Instruct", "hardware": {"gpu": "h200", "gpus": 1}, "serve": serve}
+        return int(estimate(asked).figures["activation_peak"])
+
+    video, image, none = peak(), peak(limit_mm_per_prompt={"video": 0}), peak(limit_mm_per_prompt='{"image": 0, "video": {"count": 0}}')
+    assert video > 3 * image
+    assert image > none
 
 
 def test_the_range_of_a_fraction_keeps_its_decimals() -> None:

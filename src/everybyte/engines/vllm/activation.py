@@ -30,11 +30,12 @@ EXPONENTIAL = "vllm v1/sample/ops/topk_topp_sampler.py random_sample: probabilit
 IMAGES = "vllm v1/worker/gpu_model_runner.py profile_run: made-up images and what the encoder makes of them, kept while the text part runs"
 ENCODER = "vllm model_executor/models: blocks of the encoder, hidden states of caller and layer, the feed-forward layer's projection and activation"
 ENCODER_ATTENTION = (
-    "vllm model_executor/models/qwen2_5_vl.py Qwen2_5_VisionAttention: queries, keys and values (3), queries and keys joined (2) and turned (2), the result and "
-    "its projection (2), hidden states of caller and norm (2)"
+    "vllm model_executor/models/qwen2_5_vl.py Qwen2_5_VisionAttention: queries, keys and values (3), queries and keys joined (2) and turned (2), the result "
+    "and its projection (2), hidden states of caller and norm (2)"
 )
 ANGLES = 320
 """Numbers a patch of angles, their cosines and sines, in fp32 and reordered, of heads of 80."""
+LISTENING = "vllm worker/enc_dec_model_runner.py profile_run: max_num_seqs sequences, each with an item for the encoder"
 LARGEST_IMAGE = 16384
 """Tokens of the largest image that Qwen-VL's processors let through (max_pixels 12,845,056 of 28 × 28; of Qwen3-VL 16,777,216 of 32 × 32)."""
 TAKES_VIDEOS = ("qwen2_vl", "qwen2_5_vl")
@@ -72,7 +73,8 @@ def profile(stage: Network, s: Settings, setup: Setup, device: Device, fields: M
     streams = _streams(fields)
     forward = Peak((*_forward(stage, s, device, streams), *experts, *images))
     if first:
-        forward = max(forward, Peak((*_encoding(stage, s, device, fields), *images)), key=lambda peak: peak.bytes)
+        encoders = (Peak((*_encoding(stage, s, device, fields), *images)), Peak(tuple(_listening(stage, s, device))))
+        forward = max(forward, *encoders, key=lambda peak: peak.bytes)
     if not last or (s.release.has("profile_leaves_sampler_out") and s.batched_tokens == s.release.whole("chunk")):
         return forward  # 0.6 with prompts cut up by itself: the log's peak does not hold the sampler's tensors
     sampling = Peak((*_sampling(stage, s, experts, device, streams, first=first), *images))
@@ -197,6 +199,18 @@ def _encoding(stage: Network, s: Settings, device: Device, fields: Mapping[str, 
     else:
         text = plain("e·n·patches·(2·h + f)", e=e, n=n, patches=each, h=h, f=wide)
         yield Line("profile/encoder", "activation", e * n * each * (2 * h + wide), text, ENCODER, "formula")
+    yield _workspace(device)
+
+
+def _listening(stage: Network, s: Settings, device: Device) -> Iterator[Line]:
+    """V0 runs an encoder of its own on one item for each sequence at once."""
+    tower = next((t for t in stage.towers if t.name == "encoder"), None)
+    if tower is None or is_v1(s.release):
+        return
+    e, n, h = s.compute.block_bytes, s.sequences * stage.memory(s.context), tower.hidden
+    wide = max((_feed_forward(run.layer) for run in tower.runs), default=0) // s.tp
+    text = plain("e·n·(2·h + f)", e=e, n=n, h=h, f=wide)
+    yield Line("profile/encoder", "activation", e * n * (2 * h + wide), text, LISTENING, "formula")
     yield _workspace(device)
 
 

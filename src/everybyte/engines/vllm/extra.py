@@ -17,6 +17,9 @@ class Keys(Section, frozen=True, kw_only=True):
     max_lora_rank: CountOrZero | None = None
     max_loras: CountOrZero | None = None
     dtype: str = "auto"
+    task: str | None = None
+    runner: str | None = None
+    """What the network is used for: generate, or a task without generation."""
     attention_backend: str | None = None
     attention_backends: tuple[str, ...] | str | None = None
     language_model_only: bool = False

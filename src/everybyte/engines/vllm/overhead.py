@@ -30,8 +30,9 @@ GROWTH_GIB = 0.07
 """With several GPUs, and of V0 since 0.7."""
 CUSTOM_SOURCE = "vllm distributed/device_communicators/custom_all_reduce.py: a buffer that peers read, and one beside its signals"
 CAPTURE_SOURCE = (
-    "vllm v1/worker/gpu_model_runner.py capture_model: difference of free memory. FlashAttention 3's buffer for split keys (v1/attention/backends/flash_attn.py), "
-    "and calibrated: 0.20 MiB of driver memory for a captured layer and graph on Hopper, 0.165 elsewhere, 1.25 times that with experts, 30 MiB for the first; "
+    "vllm v1/worker/gpu_model_runner.py capture_model: difference of free memory. FlashAttention 3's buffer for split keys (v1/attention/backends/"
+    "flash_attn.py), and calibrated: 0.20 MiB of driver memory for a captured layer and graph on Hopper, 0.165 elsewhere, 1.25 times that "
+    "with experts, 30 MiB for the first; "
     "V0 0.19 MiB a layer and graph, twice that with experts"
 )
 SPLITS = 32
@@ -42,7 +43,6 @@ BY_TRITON = ("gemma3", "gemma3_text")
 """model_types whose attention is Triton's on Hopper."""
 FIRST = 30 * MiB
 """What the first capture takes whatever it captures."""
-WITH_EXPERTS = 1.25
 NODE = 8
 
 
@@ -73,14 +73,14 @@ def _fused_all_reduce(hidden: int, s: Settings, wires: Wires) -> list[Line]:
     tokens = min(most // (2 * hidden), s.batched_tokens)
     each = 2 * s.tp * tokens * hidden
     size = round_up(each, 2 * MiB) + 2 * MiB + round_up(3 * each, 2 * MiB)
-    text = plain("up(b) + 2 MiB + up(3·b)", b=each)
+    text = plain("4·b + r", b=each, r=size - 4 * each)
     return [Line("non_torch/fused all-reduce", "context", size, text, FUSED_SOURCE, "formula")]
 
 
 def _growth_gib(s: Settings, *, many: bool) -> float:
     """Growth of the CUDA context while the engine starts; with several GPUs NCCL's kernels came first."""
-    alone = f"context_growth_{'hopper' if s.generation == HOPPER else 'other'}_gib"
-    stated = s.release.find("context_growth_gib") or (None if many else s.release.find(alone))
+    kind = "hopper" if s.generation == HOPPER else "other"
+    stated = s.release.find("context_growth_gib") or (None if many else s.release.find(f"context_growth_{kind}_gib"))
     return float(stated) if stated is not None else GROWTH_GIB
 
 
@@ -118,19 +118,19 @@ def graph_line(stage: Network, s: Settings, fields_type: str) -> Line | None:
     pieces, whole = capture_sizes(stage, s, fields_type)
     if not pieces + whole:
         return None
-    layers = sum(run.count * _kernels(run.layer, s) for run in stage.runs)
-    each = (205 if s.generation == HOPPER else 169) * KiB if is_v1(s.release) else 195 * KiB
+    quarters = sum(run.count * _quarters(run.layer, s) for run in stage.runs)
+    each = (51 if s.generation == HOPPER else 42) * KiB if is_v1(s.release) else 49 * KiB
     shared = FIRST + _splits(stage, s, fields_type, whole) if is_v1(s.release) else 0
-    size = shared + int(each * layers) * (pieces + whole)
-    text = plain("shared + k·L·(pieces + whole)", shared=shared, k=each, L=round(layers), pieces=pieces, whole=whole)
+    size = shared + each * quarters * (pieces + whole)
+    text = plain("shared + k·Q·(pieces + whole)", shared=shared, k=each, Q=quarters, pieces=pieces, whole=whole)
     return Line("graphs/captured", "graph_pool", size, text, CAPTURE_SOURCE, "calibrated", size // 3, size * 2)
 
 
-def _kernels(layer: object, s: Settings) -> float:
-    """A layer's share of driver memory: one with experts launches more kernels."""
+def _quarters(layer: object, s: Settings) -> int:
+    """A layer's driver memory in quarters of a dense layer's: one with experts launches more kernels."""
     if first_with(layer, "count", "top_k", "ffn") is None:
-        return 1.0
-    return WITH_EXPERTS if is_v1(s.release) else 2.0
+        return 4
+    return 5 if is_v1(s.release) else 8
 
 
 def _splits(stage: Network, s: Settings, fields_type: str, whole: int) -> int:

@@ -124,7 +124,9 @@ def _too_few_states(stage: Stage, s: Settings) -> str | None:
     hybrid = any(group.spec.kind == "state" for group in stage.plan.groups)
     if not hybrid or stage.graphs is None or not s.release.has("checks_state_blocks") or not 0 < blocks < s.sequences:
         return None
-    return f"vLLM refuses to start: max_num_seqs {s.sequences:,} is more than the {blocks:,} blocks of recurrent state in the pool: use --sequences <= {blocks:,}"
+    return (
+        f"vLLM refuses to start: max_num_seqs {s.sequences:,} is more than the {blocks:,} blocks of recurrent state in the pool: use --sequences <= {blocks:,}"
+    )
 
 
 def _needed(plan: Plan, s: Settings, demand: Demand) -> int:

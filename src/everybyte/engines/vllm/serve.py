@@ -8,7 +8,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from everybyte.basics.dtypes import DTYPES
-from everybyte.basics.errors import Unsupported
 from everybyte.engines.vllm import compressed
 from everybyte.engines.vllm.activation import profile
 from everybyte.engines.vllm.caches import batches, layers_of
@@ -18,7 +17,6 @@ from everybyte.engines.vllm.network import fields_of, stage_sizes
 from everybyte.engines.vllm.overhead import graph_line, non_torch
 from everybyte.engines.vllm.pages import Demand, Plan, Spec, plan_of
 from everybyte.engines.vllm.pool import Stage, cache_figures, explained, padding, pool_of
-from everybyte.engines.vllm.release import is_v1
 from everybyte.engines.vllm.settings import Settings, gguf_type, settings_of
 from everybyte.engines.vllm.weights import ranks_of, weight_rows
 from everybyte.job import Job
@@ -37,11 +35,6 @@ from everybyte.rules.serving.weights import setup_of
 from everybyte.rules.step.cache import Format
 
 CACHE = "vllm v1/core/kv_cache_utils.py: blocks that all layer groups share; V0: worker/cache_engine.py"
-
-PROFILED_APART = (
-    "the profiling run of vLLM V0 for a network with cross-attention (EncoderDecoderModelRunner) is not modelled; "
-    "give what its log states, as given.activation_peak or as given.kv.pool in bytes"
-)
 
 
 class Server(ServerPhases, frozen=True):
@@ -64,8 +57,6 @@ def account(job: Job, network: Network, device: Device) -> Account:
     if network.towers and not s.images and all(tower.name != "encoder" for tower in network.towers):
         network = text_alone(network)
     refuse_odd(network, s.tp)
-    if not is_v1(s.release) and network.memory(s.context) and not {"activation_peak", "kv.pool"} & known.keys():
-        raise Unsupported("serve.version", PROFILED_APART)
     sizes = stage_sizes(network.layers, s.pp, section(job.serve.extra, Keys, "serve.extra").VLLM_PP_LAYER_PARTITION)
     draft = draft_of(job.serve, s, choices)
     stages = []

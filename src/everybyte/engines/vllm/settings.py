@@ -24,7 +24,7 @@ from everybyte.rules.accounting.account import Device
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.quantization.gguf.tensors import mean_bits
 from everybyte.rules.quantization.gguf.types import is_gguf
-from everybyte.rules.step.cache import is_latent
+from everybyte.rules.step.cache import is_latent, stores
 
 MANY_ITEMS = 999
 """config/multimodal.py get_limit_per_prompt, where the job is silent."""
@@ -101,8 +101,9 @@ def settings_of(job: Job, network: Network, device: Device, weights: DType, choi
     serve = job.serve
     keys = section(serve.extra, Keys, "serve.extra")
     release = release_of(serve, keys, choices)
-    if release.has("has_v0") and generation(device) < OLDEST_V1 and keys.VLLM_USE_V1 is None:
+    if is_v1(release) and release.has("has_v0") and keys.VLLM_USE_V1 is None and (why := _falls_back(release, network, keys, device)):
         release = replace(release, variant=V0)
+        choices.assume(f"vLLM {release.text} falls back to its engine V0: {why}")
     origin = default_of(f"vLLM {release.text}")
     context = choices.pick("serve.context", serve.context, network.max_positions or CONTEXT, inferred("the model's maximum"))
     mesh = serve.mesh
@@ -157,6 +158,22 @@ def settings_of(job: Job, network: Network, device: Device, weights: DType, choi
         pool_bytes=keys.kv_cache_memory_bytes or 0,
         joined=keys.disable_hybrid_kv_cache_manager,
     )
+
+
+POOLING = ("embed", "embedding", "score", "classify", "reward", "pooling")
+"""Values of --task and --runner that generate no text."""
+
+
+def _falls_back(release: Release, network: Network, keys: Keys, device: Device) -> str:
+    """Why V1 does not run a job in a release that still has V0; empty where it does."""
+    if generation(device) < OLDEST_V1:
+        return f"V1 needs compute capability {OLDEST_V1}.0"
+    if any(tower.name == "encoder" for tower in network.towers) and not release.has("v1_runs_encoders"):
+        return "a network with an encoder and cross-attention"
+    if (keys.task or keys.runner or "") in POOLING and not release.has("v1_runs_pooling"):
+        return "a task without generation"
+    recurrent = any(cache.kind == "state" for store in stores(network) for cache in store.caches)
+    return "a network with recurrent states" if recurrent and not release.has("v1_runs_states") else ""
 
 
 def _limit(keys: Keys, kind: str) -> int:

@@ -437,7 +437,8 @@ class Parser(Scanner):
             if (raw.lstrip("\t") if operator == "<<-" else raw).rstrip("\r") == ending:
                 break
             lines.append(raw.lstrip("\t") if operator == "<<-" else raw)
-        self._skips[first] = min(pos, len(self.text))
+        if first < len(self.text):  # a here-document that begins at the end of the text has nothing to pass over
+            self._skips[first] = min(pos, len(self.text))
         body = "".join(f"{each}\n" for each in lines)
         at = self.line(first)
         return Redirection(operator, target, line, body=self._body(body, at, quoted=quoted))
