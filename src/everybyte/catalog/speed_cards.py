@@ -13,6 +13,8 @@ CARDS, ATTENTION = "speed_cards.csv", "speed_attention.csv"
 US, GB, TERA = 1e-6, 1e9, 1e12
 NODE = 8
 """Devices that share a machine or an NVLink domain where no row says."""
+TENSOR_SINCE = 8.0
+"""Compute capability of Ampere."""
 LINK_SHARE = 0.75
 """Share of one direction of NVLink that long collectives reach (aiconfigurator's NCCL tables: 335 of 450 GB/s on H100, 215 of 300 on A100)."""
 PCIE_GB_S = {3: 6.0, 4: 12.0, 5: 23.0, 6: 46.0}
@@ -46,6 +48,9 @@ class SpeedCard(NamedTuple):
     """Line rate of a device to other machines, on the usual fabric of its generation."""
     host_link: float
     """Device to host memory."""
+    narrow_gain: float
+    """Rate of 16-bit products that also accumulate in 16 bits, as ggml's do: twice on GeForce cards, the same elsewhere (NVIDIA's Ampere and Ada white
+    papers)."""
     generation: str
     clock: float
     """Of the multiprocessors, Hz, where decoding is known to be bound by it."""
@@ -80,7 +85,7 @@ def speed_card(name: str) -> SpeedCard | None:
     except BadInput:
         return None
     row = rows.get(gpu.name) or rows.get(generation(gpu))
-    if row is None or not gpu.bandwidth_gb_s or not (gpu.bf16_tflops or gpu.fp16_tflops):
+    if row is None or not gpu.bandwidth_gb_s or not _half(gpu):
         return None
     return _card(gpu.name, row, gpu)
 
@@ -114,7 +119,7 @@ def _attention() -> dict[tuple[str, str], AttentionKernel]:
 
 def _card(name: str, row: dict[str, str], gpu: Gpu | None) -> SpeedCard:
     """The row with what the data sheet says where the row is silent; a format that the device lacks runs at the rate of the next wider one."""
-    bf16 = float(row["bf16_tflops"] or 0) or float((gpu and (gpu.bf16_tflops or gpu.fp16_tflops)) or 0)
+    bf16 = float(row["bf16_tflops"] or 0) or (_half(gpu) if gpu else 0.0)
     fp8 = float(row["fp8_tflops"] or 0) or float((gpu and gpu.fp8_tflops) or 0) or bf16
     fp4 = float(row["fp4_tflops"] or 0) or float((gpu and gpu.fp4_tflops) or 0) or fp8
     return SpeedCard(
@@ -131,10 +136,19 @@ def _card(name: str, row: dict[str, str], gpu: Gpu | None) -> SpeedCard:
         domain=int(row["domain"] or NODE),
         network=GB * float(row["network_gb_s"]),
         host_link=GB * float(row["host_link_gb_s"]),
+        narrow_gain=2.0 if gpu and gpu.segment == "consumer" and gpu.vendor == "NVIDIA" else 1.0,
         generation=row["generation"] or (generation(gpu) if gpu else ""),
         clock=float(row["clock_ghz"] or 0) * 1e9,
         source=row["source"],
     )
+
+
+def _half(gpu: Gpu) -> float:
+    """Peak of 16-bit products with fp32 accumulation, TFLOP/s; GeForce cards since Ampere run them at twice the rate of fp32 (white papers)."""
+    stated = gpu.bf16_tflops or gpu.fp16_tflops
+    if stated or gpu.segment != "consumer" or not gpu.compute_capability[:1].isdigit() or float(gpu.compute_capability) < TENSOR_SINCE:
+        return stated or 0.0
+    return 2 * (gpu.fp32_tflops or 0.0)
 
 
 def _link(gpu: Gpu | None) -> float:
