@@ -14,10 +14,11 @@ from everybyte.ledger import display
 if TYPE_CHECKING:
     from everybyte.basics.errors import BadInput, EverybyteError
     from everybyte.basics.tracing import tracing
-    from everybyte.estimator import estimate, headline
+    from everybyte.estimator import headline
     from everybyte.job import Job, read_job
     from everybyte.ledger.answer import Answer
     from everybyte.library import compare, fit, gpus, models
+    from everybyte.plan.answer import estimate
     from everybyte.trace.api import trace
 
 _HOME = {
@@ -26,7 +27,7 @@ _HOME = {
     "EverybyteError": "everybyte.basics.errors",
     "Job": "everybyte.job",
     "compare": "everybyte.library",
-    "estimate": "everybyte.estimator",
+    "estimate": "everybyte.plan.answer",
     "fit": "everybyte.library",
     "gpus": "everybyte.library",
     "headline": "everybyte.estimator",

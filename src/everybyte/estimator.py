@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -51,7 +52,7 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
     ranks = tuple(_rank_answer(rank, device, reserved.peak) for rank, reserved in zip(found.ranks, replays, strict=True))
     worst = max(ranks, key=lambda r: r.figures.get("peak.device", 0))
     host = _host(found, job)
-    figures = {**worst.figures, **found.figures, **({"host.bytes": host["bytes"]} if host else {})}
+    figures: dict[str, float] = {**worst.figures, **found.figures, **({"host.bytes": host["bytes"]} if host else {})}
     given = {k: int(v) for k, v in (job.given or {}).items() if k in figures}
     figures.update(given)
     capacity = device.capacity
@@ -161,7 +162,7 @@ def _of_the_settings(allocator: AllocatorSettings, replays: list[Reserved]) -> l
     return found
 
 
-def _lacks_host_memory(job: Job, figures: dict[str, int]) -> tuple[str, ...]:
+def _lacks_host_memory(job: Job, figures: Mapping[str, float]) -> tuple[str, ...]:
     """A warning, if the host memory of a node is stated and too small."""
     stated = job.hardware.host_memory_gib if job.hardware else None
     if stated is None or figures.get("host.bytes", 0) <= stated * GiB:
@@ -177,7 +178,7 @@ def allocator_settings(job: Job, device: Device, *, expandable: bool = False) ->
     return msgspec.structs.replace(settings, expandable_segments=False) if device.compute_capability.startswith(HIP) else settings
 
 
-def _ranges(job: Job, figures: dict[str, int], given: dict[str, int]) -> dict[str, tuple[float, float]]:
+def _ranges(job: Job, figures: Mapping[str, float], given: dict[str, int]) -> dict[str, tuple[float, float]]:
     """The interval of each figure; a given figure has none."""
     section, engine = folder_of(job)
     several = runs_on_several(job)

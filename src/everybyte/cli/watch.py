@@ -43,7 +43,7 @@ def _predicted(job: str | None) -> int | None:
     from everybyte.estimator import estimate
     from everybyte.job import load
 
-    return estimate(load(job).job()).figures.get("peak.device")
+    return estimate(load(job).job()).size("peak.device")
 
 
 def _looks(gpus: Driver, predicted: int | None, every: float, count: int | None, *, as_json: bool) -> None:

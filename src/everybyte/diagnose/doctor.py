@@ -62,11 +62,10 @@ def _answered(job: Job | None) -> Answer | None:
 def _held(answer: Answer | None) -> Held:
     if answer is None:
         return Held()
-    figures = answer.figures
     return Held(
-        static=figures.get("static.allocated") or figures.get("weights"),
-        weights=figures.get("weights"),
-        peak=figures.get("peak.device"),
+        static=answer.size("static.allocated") or answer.size("weights"),
+        weights=answer.size("weights"),
+        peak=answer.size("peak.device"),
         capacity=answer.hardware.capacity if answer.hardware else None,
     )
 

@@ -35,6 +35,6 @@ def _with_effect(finding: Finding, flat: dict[str, Any], before: int) -> Finding
 
 def _peak(flat: dict[str, Any]) -> int | None:
     try:
-        return estimate(nested(flat)).figures.get(FIGURE)
+        return estimate(nested(flat)).size(FIGURE)
     except EverybyteError:
         return None

@@ -50,6 +50,17 @@ class CustomGpu(Form, frozen=True, kw_only=True):
     """How the answer calls it."""
 
 
+class Measured(Form, frozen=True, kw_only=True):
+    """Rates of the user's own machine; speed follows them, memory does not."""
+
+    matmul_tflops: Positive | None = None
+    """Large 16-bit matrix products in a long run, TFLOP/s."""
+    hbm_gb_s: Positive | None = None
+    """A long copy inside the device's memory, bytes read and written, GB/s."""
+    allreduce_gb_s: Positive | None = None
+    """Bus bandwidth of a long all-reduce inside a machine, GB/s (nccl-tests' busbw)."""
+
+
 class Hardware(Form, frozen=True, kw_only=True):
     """What the job runs on. Without a GPU the answer has figures and no verdict."""
 
@@ -61,6 +72,8 @@ class Hardware(Form, frozen=True, kw_only=True):
     """Decides which links ranks talk over."""
     host_memory_gib: Positive | None = None
     """Per node."""
+    measured: Measured | None = None
+    """Rates that were measured on the user's own machine, instead of those of the catalogue's card."""
 
 
 class Env(Form, frozen=True, kw_only=True):
@@ -333,6 +346,19 @@ class CudaGraphs(Form, frozen=True, kw_only=True):
     sizes: tuple[Count, ...] | None = None
 
 
+class ServeLoad(Form, frozen=True, kw_only=True):
+    """What is asked of the server; speed is answered for it. It has no effect on memory, which an engine reserves before it."""
+
+    prompt: Count | None = None
+    """Tokens of a prompt."""
+    output: Count | None = None
+    """Tokens generated for it."""
+    concurrency: Count | None = None
+    """Requests at once, in a closed loop."""
+    rate: Positive | None = None
+    """Requests a second, in an open loop."""
+
+
 class Draft(Form, frozen=True, kw_only=True):
     """Speculative decoding."""
 
@@ -392,6 +418,8 @@ class Serve(Form, frozen=True, kw_only=True):
     """All sequences share one cache."""
     tensor_split: tuple[Annotated[float, msgspec.Meta(ge=0, le=1e9)], ...] | None = None
     """Shares of the devices."""
+    load: ServeLoad | None = None
+    """For figures of speed: prompt, output, concurrency or rate."""
     draft: Draft | None = None
     lora: bool | ServeLora | None = None
     """Whether, or which adapters are served."""

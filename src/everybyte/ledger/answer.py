@@ -11,6 +11,7 @@ from everybyte.basics.units import show_bytes
 from everybyte.ledger.display import Displayed
 from everybyte.ledger.entry import Entry, Phase
 from everybyte.ledger.ledger import Ledger, PhaseTotal
+from everybyte.ledger.time import Term
 from everybyte.ledger.verdict import Verdict, share_that_fits, verdict_of
 
 SCHEMA = 1
@@ -79,8 +80,8 @@ class Answer(Displayed, msgspec.Struct, frozen=True, kw_only=True):
     """Whether `peak.device` stays below the capacity on every rank."""
     headroom: int | None
     """Bytes that are left of the capacity; negative if they are missing."""
-    figures: dict[str, int]
-    """The figures of the rank that needs most, by name."""
+    figures: dict[str, float]
+    """The figures of the rank that needs most, by name: whole bytes and counts, and of speed what has a fraction."""
     range: dict[str, tuple[float, float]]
     """Figure -> the interval in which nine of ten measured values lie."""
     ranks: tuple[RankAnswer, ...]
@@ -95,12 +96,14 @@ class Answer(Displayed, msgspec.Struct, frozen=True, kw_only=True):
     """What would make it fit."""
     refusals: tuple[str, ...] = ()
     """Why a serving engine does not start or serve this; they stand first among the warnings too."""
+    time: tuple[Term, ...] = ()
+    """The terms of a training step, or of a decode step; they add up to its length. Empty where the speed is not known."""
     caveats: tuple[str, ...] = ()
     """What a reader must know beside the verdict: parts that are not counted, layers that run on the CPU."""
 
     def __repr__(self) -> str:
         """One line: what is needed, of what, and the verdict."""
-        needed = next((show_bytes(self.figures[name]) for name in ("peak.device", "peak.reserved", "peak.allocated") if name in self.figures), "?")
+        needed = next((show_bytes(int(self.figures[name])) for name in ("peak.device", "peak.reserved", "peak.allocated") if name in self.figures), "?")
         of = f" of {show_bytes(self.hardware.capacity)}: {self.verdict}" if self.hardware else ""
         return f"<Answer {self.name or self.model.name!r}: {needed}{of}>"
 
@@ -109,6 +112,10 @@ class Answer(Displayed, msgspec.Struct, frozen=True, kw_only=True):
         """The rank kind that needs most; the top-level figures are its."""
         key = next((k for k in ("peak.device", "peak.reserved", "peak.allocated") if k in self.figures), None)
         return max(self.ranks, key=lambda r: r.figures.get(key, 0)) if key else self.ranks[0]
+
+    def size(self, name: str) -> int | None:
+        """A figure that counts bytes or tokens, or None where the answer has none of this name."""
+        return int(self.figures[name]) if name in self.figures else None
 
     @property
     def verdict(self) -> Verdict | None:

@@ -99,7 +99,7 @@ def _predicted(answer: Answer, name: str, rank: str | None) -> int | None:
             return last.figures[name]
     if rank == "sum" and all(name in r.figures for r in answer.ranks):
         return sum(r.gpus * r.figures[name] for r in answer.ranks)
-    return answer.figures.get(name)
+    return answer.size(name)
 
 
 def relative_error(predicted: float, measured: float, slack: float) -> float:

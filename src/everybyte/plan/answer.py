@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from everybyte.basics.origin import USER, Setting
-from everybyte.estimator import estimate
+from everybyte.estimator import estimate as memory_of
 from everybyte.job import Job, job_to_dict
 from everybyte.job.flags import as_flags
 from everybyte.ledger.answer import Answer
 from everybyte.plan.caveats import caveats
 from everybyte.plan.start.taken import Taken, get
+from everybyte.plan.time.figures import timed
 
 if TYPE_CHECKING:
     from everybyte.plan.fit import FitResult
@@ -30,13 +31,22 @@ def answered(job: Job, taken: Taken | None = None, remake: Remake | None = None,
     """
     job, layout = server_laid_out(job)
     origins = {**(taken or {}), **layout}
-    answer = _with_origins(estimate(job), job, origins)
+    answer = _with_origins(timed(memory_of(job)), job, origins)
     answer = msgspec.structs.replace(answer, caveats=caveats(job, answer))
     if not advise or answer.fits is not False:
         return answer
     from everybyte.plan.advice import advice
 
     return msgspec.structs.replace(answer, advice=tuple(row.as_dict() for row in advice(job, answer, origins, remake)))
+
+
+def estimate(job: Job | dict[str, Any] | str) -> Answer:
+    """The answer to a job: figures of memory and speed, ranges, ledgers and the settings behind them.
+
+    `job` is a Job, a mapping in the contract's form, or the path of a file. Raises BadInput with the key's path, Unsupported for what is
+    not modelled.
+    """
+    return timed(memory_of(job))
 
 
 def advice_on(job: Job, found: FitResult) -> tuple[dict[str, Any], ...]:

@@ -98,7 +98,7 @@ def _try(job: Job, word: str, estimate: Callable[[Job], Answer]) -> tuple[Format
         answer = estimate(read_job(raw))
     except BadInput as refused:
         return FormatTrial(format=word, fits=False, refused=str(refused)), None
-    weights = answer.figures.get("weights")
+    weights = answer.size("weights")
     if answer.fits:
         return FormatTrial(format=word, fits=True, weights=weights), answer
     short = -answer.headroom if answer.headroom is not None else None

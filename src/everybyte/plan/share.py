@@ -92,7 +92,7 @@ class _Trials:
         except BadInput as refused:
             self.refused, self.refusals = refused, self.refusals + 1
             return _Trial(False, str(refused), None)
-        tokens = answer.figures.get("kv.tokens")
+        tokens = answer.size("kv.tokens")
         if answer.fits:
             return _Trial(True, "", tokens)
         why = why_not(answer) or f"{show_bytes(-(answer.headroom or 0))} too much in {answer.worst.peak_phase}"

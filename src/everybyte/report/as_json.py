@@ -41,6 +41,7 @@ def answer_object(answer: Answer) -> dict[str, Any]:
         "headroom": answer.headroom,
         "figures": answer.figures,
         "range": answer.range,
+        "time": answer.time,
         "ranks": answer.ranks,
         "host": answer.host,
         "assumptions": answer.assumptions,

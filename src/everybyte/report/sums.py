@@ -38,7 +38,7 @@ def needed(answer: Answer) -> tuple[str | None, int]:
         amount = answer.hardware.capacity - answer.headroom
         return next((name for name, value in figures.items() if value == amount and name.startswith("peak.")), None), amount
     name = next((name for name in ("peak.device", "peak.reserved", "peak.allocated") if name in figures), None)
-    return name, figures[name] if name else 0
+    return name, (answer.size(name) or 0) if name else 0
 
 
 def rank_needs(answer: Answer, rank: RankAnswer) -> int:

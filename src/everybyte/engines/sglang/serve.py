@@ -23,7 +23,6 @@ from everybyte.rules.accounting.account import Account, Device, Rank
 from everybyte.rules.accounting.overhead import context, workspace_line
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.serving.communicators import serving_lines
-from everybyte.rules.serving.decoding import ceiling_figures
 from everybyte.rules.serving.lora_slots import slot_lines
 from everybyte.rules.serving.pages import Prices, layer_caches, prices
 from everybyte.rules.serving.server_phases import Phases, ServerPhases
@@ -105,11 +104,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
         Rank(ServerPhases(_phases(stage, server)), name, settings.tp, i, server.beside) for i, (name, stage) in enumerate(zip(labels, stages, strict=True))
     )
     _assume(settings, worst, known, choices)
-    at_once = max(worst.pool.tokens // settings.context, 1) if worst.pool is not None else 1
-    at_once = min(at_once, settings.running or at_once)
-    cost = prices(layer_caches(network, settings.cut, kind, settings.state_bytes, priced))
-    figures = _figures(worst, server) | ceiling_figures(network, setup, settings.cut, device.name, cost, settings.context, at_once)
-    return Account(ranks, choices, figures=figures, refusals=_refusals(worst, server, serve))
+    return Account(ranks, choices, figures=_figures(worst, server), refusals=_refusals(worst, server, serve))
 
 
 def _stage(network: Network, server: Server) -> Stage:

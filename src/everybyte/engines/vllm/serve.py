@@ -18,7 +18,7 @@ from everybyte.engines.vllm.overhead import graph_line, non_torch
 from everybyte.engines.vllm.pages import Demand, Plan, Spec, plan_of
 from everybyte.engines.vllm.pool import Stage, cache_figures, explained, padding, pool_of
 from everybyte.engines.vllm.settings import Settings, gguf_type, settings_of
-from everybyte.engines.vllm.weights import ranks_of, weight_rows
+from everybyte.engines.vllm.weights import weight_rows
 from everybyte.job import Job
 from everybyte.job.extra import section
 from everybyte.layers.network import Network
@@ -26,13 +26,10 @@ from everybyte.layers.recording.setup import Setup
 from everybyte.ledger.build import Line, plain
 from everybyte.rules.accounting.account import Account, Device, Rank
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
-from everybyte.rules.serving.decoding import ceiling_figures
-from everybyte.rules.serving.pages import layer_caches, prices
 from everybyte.rules.serving.server_phases import ServerPhases
-from everybyte.rules.serving.settings import KV_TYPES, known_of
+from everybyte.rules.serving.settings import known_of
 from everybyte.rules.serving.tensor_parallel import refuse_odd, stage_network
 from everybyte.rules.serving.weights import setup_of
-from everybyte.rules.step.cache import Format
 
 CACHE = "vllm v1/core/kv_cache_utils.py: blocks that all layer groups share; V0: worker/cache_engine.py"
 
@@ -69,15 +66,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
     figures = worst.figures() | cache_figures(worst, s, demand, known)
     ranks = tuple(_rank(stage, s, index, figures.get("kv.blocks", 0)) for index, stage in enumerate(stages))
     refusals = explained(worst, s, demand, device, choices, figures)
-    return Account(ranks, choices, figures=figures | _ceiling(network, s, setup, fields, device, figures), refusals=refusals)
-
-
-def _ceiling(network: Network, s: Settings, setup: Setup, fields: Mapping[str, Any], device: Device, figures: Mapping[str, Any]) -> dict[str, int]:
-    """Tokens a second that bandwidth allows, for one request and for those that the pool holds."""
-    cut = ranks_of(s, fields)
-    kind = Format(DTYPES[KV_TYPES[s.kv_dtype]] if s.kv_dtype in KV_TYPES else s.compute)
-    at_once = min(max(int(figures.get("kv.concurrency", 1)), 1), s.sequences)
-    return ceiling_figures(network, setup, cut, device.name, prices(layer_caches(network, cut, kind)), s.context, at_once)
+    return Account(ranks, choices, figures=figures, refusals=refusals)
 
 
 def _stage(job: Job, part: Network, s: Settings, setup: Setup, fields: Mapping[str, Any], device: Device, draft: Draft | None, index: int) -> Stage:

@@ -188,8 +188,8 @@ def layer_norm(t: Tape, x: Value, weight: Value | None, bias: Value | None) -> V
     """LayerNorm: keeps its input, mean and reciprocal deviation of each row (fp32 on CUDA). Autocast runs it in fp32 on CUDA; a `narrow` one casts its input
     and weights to the compute type and leaves autocast (llm-foundry layers/norm.py LPLayerNorm)."""
     if t.setup.kernels.norm == "narrow":
-        x, weight, bias = (None if v is None else autocast(t, v) for v in (x, weight, bias))
-        assert x is not None
+        x = autocast(t, x)
+        weight, bias = (None if v is None else autocast(t, v) for v in (weight, bias))
     elif runs_wide(t):
         x = cast(t, x, FP32)
     rows = x.dims[:-1]

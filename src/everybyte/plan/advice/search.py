@@ -64,7 +64,7 @@ class Search:
     def __init__(self, job: Job, facts: Facts, remake: Remake) -> None:
         self.job, self.facts, self.remake = job, facts, remake
         self.moves = (*(TRAINING if job.train is not None else SERVING), *HARDWARE)
-        self.beside = facts.needs - facts.answer.figures.get("peak.allocated", facts.needs)
+        self.beside = facts.needs - (facts.answer.size("peak.allocated") or facts.needs)
 
     def all(self) -> Iterator[Candidate]:
         """Singles that fit, pairs where both savings can be enough, all gentle moves together where nothing smaller does."""

@@ -38,7 +38,7 @@ class Holding(NamedTuple):
     @property
     def needed(self) -> int | None:
         """Bytes on the device that needs most, as its nvidia-smi would show."""
-        return None if self.answer is None else self.answer.figures["peak.device"]
+        return None if self.answer is None else self.answer.size("peak.device")
 
 
 def vendors_of(job: Job) -> Mapping[str, str]:

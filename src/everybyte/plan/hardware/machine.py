@@ -107,7 +107,7 @@ def with_verdict(answer: Answer, machine: Machine) -> Answer:
         return answer
     card, rank = decisive(answer, machine)
     headroom = card.capacity - rank.figures["peak.device"]
-    ranges = {name: _moved(ends, answer.figures.get(name), rank.figures.get(name)) for name, ends in answer.range.items()}
+    ranges = {name: _moved(ends, answer.size(name), rank.figures.get(name)) for name, ends in answer.range.items()}
     note = f"unequal cards ({machine.name}): {card.name} has the least room, and the figures are those of its rank {rank.label}"
     return msgspec.structs.replace(
         answer,

@@ -16,7 +16,6 @@ from everybyte.rules.accounting.account import Account, Device, Rank
 from everybyte.rules.accounting.overhead import context, workspace_line
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.serving.communicators import serving_lines
-from everybyte.rules.serving.decoding import ceiling_figures
 from everybyte.rules.serving.pages import Priced, Prices, layer_caches, prices
 from everybyte.rules.serving.server_phases import Phases, ServerPhases
 from everybyte.rules.serving.settings import known_of
@@ -89,10 +88,7 @@ def account_of(job: Job, network: Network, device: Device, server: Server, choic
         choices.assume("no hardware.gpu: the pool of cache pages, which takes a share of what is free, is not known")
     elif "free_before_load" not in known and device.capacity:
         choices.assume("free before loading: the device less a CUDA context and NCCL's buffers; no other process is on it")
-    running = min(server.running, max(worst.tokens // server.context, 1))
-    cost = prices(layer_caches(network, server.cut, server.kind, priced=server.priced))
-    ceiling = ceiling_figures(network, server.setup, server.cut, device.name, cost, server.context, running)
-    return Account(ranks, choices, figures=_figures(worst, server) | ceiling, refusals=_refusals(worst, server, job))
+    return Account(ranks, choices, figures=_figures(worst, server), refusals=_refusals(worst, server, job))
 
 
 def _part(network: Network, device: Device, server: Server, known: dict[str, int], outside: int) -> Part:
@@ -107,9 +103,9 @@ def _part(network: Network, device: Device, server: Server, known: dict[str, int
     if pool is None and before:
         work = known.get("activation_peak", sum(line.bytes for line in server.work))
         free = after - work - states - sum(line.bytes for line in _held(server, device))
-        free = free - device.capacity * (1 - server.fraction) if server.of_total else free * server.fraction
-        warm = min(server.warm * float(each), max(free, 0.0))
-        pool = max(floor((free - warm) * server.of_free + warm), 0)
+        share = free - device.capacity * (1 - server.fraction) if server.of_total else free * server.fraction
+        warm = min(server.warm * float(each), max(share, 0.0))
+        pool = max(floor((share - warm) * server.of_free + warm), 0)
     page = each * server.page
     tokens = floor(Fraction(pool) / page) * server.page if pool and page else 0
     if server.most is not None:

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from everybyte.catalog.speed_cards import SpeedCard
-from everybyte.plan.time.row import Term, TimeLedger
+from everybyte.ledger.time import Term, TimeLedger
 from everybyte.plan.time.serving.setting import ServeSetting
 from everybyte.plan.time.shape import LayerShape, NetworkShape
 
-READ_SHARE = {"bf16": 0.86, "fp16": 0.86, "fp8": 0.80, "int8": 0.74, "nvfp4": 0.70, "mxfp4": 0.60, "int4": 0.62, "exl2": 0.80, "q4_k_m": 0.70, "q4_0": 0.74, "q8_0": 0.82}
+READ_SHARE = {
+    "bf16": 0.86,
+    "fp16": 0.86,
+    "fp8": 0.80,
+    "int8": 0.74,
+    "nvfp4": 0.70,
+    "mxfp4": 0.60,
+    "int4": 0.62,
+    "exl2": 0.80,
+    "q4_k_m": 0.70,
+    "q4_0": 0.74,
+    "q8_0": 0.82,
+}
 """Share of the memory's bandwidth that products of one row reach, by format of the weights (aiconfigurator's tables; gpt-fast, exllamav2, llama.cpp)."""
 OTHER_READ_SHARE = 0.70
 GGUF_CONSUMER = 0.92 / 0.87
@@ -37,7 +49,16 @@ EXPERT_READ, EXPERT_RATE = 0.85, 0.6
 EXCHANGE_START, EXCHANGE_SHARE = 12e-6, 0.7
 HEAD_SHARE = 0.85
 SAMPLING = 30e-6
-HOST = {"vllm": 1.0e-3, "sglang": 0.6e-3, "tensorrt-llm": 0.5e-3, "llama.cpp": 0.12e-3, "ollama": 0.12e-3, "gpt-fast": 0.05e-3, "exllama": 0.25e-3, "transformers": 20e-3}
+HOST = {
+    "vllm": 1.0e-3,
+    "sglang": 0.6e-3,
+    "tensorrt-llm": 0.5e-3,
+    "llama.cpp": 0.12e-3,
+    "ollama": 0.12e-3,
+    "gpt-fast": 0.05e-3,
+    "exllama": 0.25e-3,
+    "transformers": 20e-3,
+}
 OTHER_HOST = 1.0e-3
 """A step's time outside the GPU that nothing hides, by engine."""
 HOST_SEQUENCE = 4e-6
@@ -69,7 +90,7 @@ def decode_step(shape: NetworkShape, s: ServeSetting, card: SpeedCard, sequences
         Term("tensor parallelism", reduce, "2 all-reduces a layer", "one-shot all-reduce kernels"),
         Term("head", _head(shape, s, card, here), "head bytes / bandwidth + logits", "product of the vocabulary"),
         Term("pipeline", _stages(shape, s, card, here), "messages between stages", "pipeline parallelism"),
-        Term("host", HOST.get(s.engine, OTHER_HOST) + (here * s.dp * HOST_SEQUENCE if s.engine in BATCHING else 0.0), "scheduler and sampler", "engine's own loop"),
+        Term("host", _host(s, here * s.dp), "scheduler and sampler", "engine's own loop"),
     )
     return TimeLedger(tuple(term for term in terms if term.seconds > 0))
 
@@ -120,8 +141,8 @@ def _experts(layer: LayerShape, s: ServeSetting, card: SpeedCard, sequences: flo
     """Experts that at least one token meets are read; with expert parallelism each rank reads its own."""
     met = layer.expert_count * (1 - (1 - layer.top_k / layer.expert_count) ** sequences)
     each = layer.expert_parameters / (1 if s.ep > 1 else s.tp)
-    moved = met / (s.ep if s.ep > 1 else 1) * each * s.bits / 8
-    flops = 2.0 * sequences * layer.top_k * each / (s.ep if s.ep > 1 else 1)
+    moved = met / (max(1, s.ep)) * each * s.bits / 8
+    flops = 2.0 * sequences * layer.top_k * each / (max(1, s.ep))
     share = READ_SHARE.get(s.weights, OTHER_READ_SHARE) * EXPERT_READ
     seconds = max(moved / (card.memory * share), flops / (rate_of(card, s.form) * EXPERT_RATE))
     seconds += (2 + EXPERT_KERNELS) * KERNEL
@@ -135,6 +156,10 @@ def _head(shape: NetworkShape, s: ServeSetting, card: SpeedCard, sequences: floa
     size = 2.0 if s.weights in PLAIN_HEAD else s.bits / 8
     read = max(weights * size / (card.memory * HEAD_SHARE), 2.0 * weights * sequences / rate_of(card, "bf16"))
     return read + SAMPLING + sequences * shape.vocab * 8 / s.tp / card.stream
+
+
+def _host(s: ServeSetting, sequences: float) -> float:
+    return HOST.get(s.engine, OTHER_HOST) + (sequences * HOST_SEQUENCE if s.engine in BATCHING else 0.0)
 
 
 def _stages(shape: NetworkShape, s: ServeSetting, card: SpeedCard, sequences: float) -> float:

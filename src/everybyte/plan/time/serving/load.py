@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from everybyte.basics.record import Record
 from everybyte.catalog.speed_cards import SpeedCard
-from everybyte.plan.time.row import TimeLedger
+from everybyte.ledger.time import TimeLedger
 from everybyte.plan.time.serving.decode import decode_step
 from everybyte.plan.time.serving.prefill import prefill
 from everybyte.plan.time.serving.setting import ServeSetting

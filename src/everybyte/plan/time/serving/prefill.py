@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from everybyte.catalog.speed_cards import SpeedCard, attention_kernel
+from everybyte.ledger.time import Term, TimeLedger
 from everybyte.plan.time.kernels import attention_rate
-from everybyte.plan.time.row import Term, TimeLedger
 from everybyte.plan.time.serving.decode import ALL_REDUCE_MORE, HOST, OTHER_HOST, rate_of
 from everybyte.plan.time.serving.setting import ServeSetting
 from everybyte.plan.time.shape import LayerShape, NetworkShape
@@ -36,13 +36,13 @@ def prefill(shape: NetworkShape, s: ServeSetting, card: SpeedCard, tokens: int) 
     met = sum(count * (layer.mixer_parameters + layer.mlp_parameters + layer.top_k * layer.expert_parameters) for layer, count in shape.layers)
     arithmetic = 2.0 * met * tokens / (s.tp * rate * at_once / (at_once + SHORT))
     read = math.ceil(tokens / chunk) * _weights(shape, s, tokens) * s.bits / 8 / (card.memory * STREAM_SHARE)
-    layers = shape.count
+    streams = shape.count * tokens * STREAM_BYTES * shape.hidden / (card.memory * STREAM_SHARE)
     terms = (
         Term("matrix products", max(arithmetic, read), "2·weights·tokens / (0.8 × rate), or the weights' bytes", "tables of matrix products by shape and card"),
         Term("attention", _scores(shape, s, card, tokens), "2·a·(d_q + d_v)·tokens²/2 / kernel's rate", "FlashAttention-2 and -3 papers"),
-        Term("elementwise", layers * tokens * STREAM_BYTES * shape.hidden / (card.memory * STREAM_SHARE), "30 B an element / bandwidth", "kernels between products"),
+        Term("elementwise", streams, "30 B an element / bandwidth", "kernels between products"),
         Term("tensor parallelism", _all_reduces(shape, s, card, tokens), "2 all-reduces a layer", "NCCL's rings"),
-        Term("host", HOST.get(s.engine, OTHER_HOST) + layers * (GGUF_LAYER_START if s.is_gguf else LAYER_START), "launches outside CUDA graphs", "engine's own loop"),
+        Term("host", _host(shape, s), "launches outside CUDA graphs", "engine's own loop"),
     )
     spread = _spread_over_cards(s, tokens)
     return TimeLedger(tuple(Term(t.name, t.seconds * spread, t.formula, t.source) for t in terms if t.seconds > 0))
@@ -52,7 +52,12 @@ def _rate(s: ServeSetting, card: SpeedCard) -> float:
     """FLOP/s over a whole prefill."""
     if not s.is_gguf:
         return rate_of(card, s.form) * REACHED
-    return rate_of(card, "bf16") * REACHED_GGUF[s.weights in ("fp16", "bf16")] * (card.narrow_gain if card.narrow_gain == 1 else card.narrow_gain * NARROW_SHARE)
+    gain = card.narrow_gain * (NARROW_SHARE if card.narrow_gain > 1 else 1.0)
+    return rate_of(card, "bf16") * REACHED_GGUF[s.weights in ("fp16", "bf16")] * gain
+
+
+def _host(shape: NetworkShape, s: ServeSetting) -> float:
+    return HOST.get(s.engine, OTHER_HOST) + shape.count * (GGUF_LAYER_START if s.is_gguf else LAYER_START)
 
 
 def _weights(shape: NetworkShape, s: ServeSetting, tokens: int) -> float:

@@ -6,6 +6,7 @@ from typing import Any
 
 from everybyte.basics.record import Record
 from everybyte.job import Job
+from everybyte.job.form import ServeLoad
 from everybyte.layers.network import Network
 from everybyte.rules.quantization.gguf.tensors import mean_bits
 
@@ -30,6 +31,8 @@ NARROW_CACHE = ("fp8", "fp8_e4m3", "fp8_e5m2", "int8", "q8_0")
 GGUF_ENGINES = ("llama.cpp", "ollama")
 DEFAULT_SEQUENCES = 1
 DEFAULT_CONTEXT = 2048
+DEFAULT_PROMPT, DEFAULT_OUTPUT = 1024, 256
+"""A request where the job states no load; shorter where the context is."""
 
 
 class Load(Record, frozen=True):
@@ -40,6 +43,8 @@ class Load(Record, frozen=True):
     concurrency: int
     is_saturated: bool = False
     """As many at once as the cache holds."""
+    rate: float = 0.0
+    """Requests a second of an open loop; 0 for a closed one of `concurrency`."""
     stated: bool = False
 
 
@@ -86,7 +91,7 @@ def serve_setting(job: Job, network: Network, tdp_w: float | None = None) -> Ser
         pp=(mesh and mesh.pp) or 1,
         dp=(mesh and mesh.dp) or 1,
         ep=(mesh and mesh.ep) or 1,
-        load=_load(extra, serve.sequences, serve.context),
+        load=_stated(serve.load, serve.context) if serve.load is not None else _load(extra, serve.sequences, serve.context),
         power=_power(extra, tdp_w),
     )
 
@@ -108,6 +113,18 @@ def _bits(weights: str, network: Network) -> float:
     return float(mean_bits(network, weights))
 
 
+def _stated(load: ServeLoad, context: int | None) -> Load:
+    """The load in the job's own form; an open loop is the closed one that keeps up with it (`rate`)."""
+    most = max(1, (context or DEFAULT_CONTEXT) // 2)
+    return Load(
+        prompt=load.prompt or min(most, DEFAULT_PROMPT),
+        output=load.output or min(most, DEFAULT_OUTPUT),
+        concurrency=load.concurrency or DEFAULT_SEQUENCES,
+        rate=0.0 if load.concurrency else load.rate or 0.0,
+        stated=True,
+    )
+
+
 def _load(extra: dict[str, Any], sequences: int | None, context: int | None) -> Load:
     test = str(extra.get("test") or "")
     if test[:2] in ("tg", "pp") and test[2:].isdigit():
@@ -117,5 +134,5 @@ def _load(extra: dict[str, Any], sequences: int | None, context: int | None) -> 
         saturated = extra.get("load") == "infinite"
         at_once = int(extra.get("concurrency") or extra.get("max_batch") or sequences or DEFAULT_SEQUENCES)
         return Load(int(extra["isl"]), int(extra["osl"]), at_once, is_saturated=saturated, stated=True)
-    half = max(1, (context or DEFAULT_CONTEXT) // 2)
-    return Load(prompt=half, output=half, concurrency=1)
+    most = max(1, (context or DEFAULT_CONTEXT) // 2)
+    return Load(prompt=min(most, DEFAULT_PROMPT), output=min(most, DEFAULT_OUTPUT), concurrency=1)

@@ -169,7 +169,7 @@ def _attention(layer: LayerShape, s: TrainSetting, card: SpeedCard) -> Both:
 def _unfused(layer: LayerShape, s: TrainSetting, card: SpeedCard, flops: float) -> Both:
     """Scores are written out; both halves of the causal mask are computed."""
     scores = s.micro_batch * layer.heads / s.tp * s.length**2
-    drop = UNFUSED_DROPOUT if s.dropout or "fp16" in s.precision and s.framework == "megatron" else 0
+    drop = UNFUSED_DROPOUT if s.dropout or ("fp16" in s.precision and s.framework == "megatron") else 0
     arithmetic = 2 * flops / (card.products["bf16"] * card.reached["bf16"] * UNFUSED_RATE)
     stream = card.stream * STREAMS
     return Both(arithmetic + (UNFUSED_PASSES[0] + drop) * scores / stream, 2 * arithmetic + (UNFUSED_PASSES[1] + drop) * scores / stream)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from everybyte.catalog.speed_cards import SpeedCard
+from everybyte.ledger.time import Term, TimeLedger
 from everybyte.plan.time.kernels import product
 from everybyte.plan.time.links import pair_rate
-from everybyte.plan.time.row import Term, TimeLedger
 from everybyte.plan.time.shape import NetworkShape
 from everybyte.plan.time.training.layer import BACKWARD, STREAMS, LayerTime, layer_time, outer_tokens
 from everybyte.plan.time.training.setting import TrainSetting
@@ -55,7 +55,7 @@ def training_step(shape: NetworkShape, s: TrainSetting, card: SpeedCard) -> Time
         Term("uneven stages", s.grad_accum * (slow - mean), "micro-batches × (slowest stage - mean stage)", "1F1B runs at the slowest stage's pace"),
         Term("pipeline bubble", _bubble(s, mean, message), "(p - 1) / v × (stage + 2 messages)", "Narayanan et al. 2021, section 2.2"),
         Term("pipeline messages", _messages(s, message), "2 messages a micro-batch, mostly hidden", "Narayanan et al. 2021, section 2.2"),
-        Term("data parallelism", data_parallel(weights, s, card, slow, layers), "ring time not hidden behind compute", "NCCL's rings; FSDP and Megatron overlap"),
+        Term("data parallelism", data_parallel(weights, s, card, slow, layers), "ring time not hidden behind compute", "NCCL's rings"),
         Term("optimizer", update(weights, s, card), "owned weights × 30 B / bandwidth", "AdamW reads and writes weights and moments once"),
         Term("offload", offloaded(weights, s, card), "owned weights × 6 B / host link + CPU update", "DeepSpeed ZeRO-Offload"),
     )

@@ -181,7 +181,8 @@ class Matrices(NamedTuple):
 @lru_cache(maxsize=256)
 def matrices(network: Network, setup: Setup, plan: OptimizerPlan) -> Matrices:
     """deepspeed/__init__.py set_optimizer_flags: of two dimensions and more, and neither embedding nor head."""
-    numel, largest = 0, (0,)
+    numel = 0
+    largest: tuple[int, ...] = (0,)
     for row in declared(network, setup):
         p = row.parameter
         if p.trainable and is_parameter(p) and plan.orthogonalises(shape(p), p.name):
