@@ -69,7 +69,7 @@ def _job(row: dict[str, Any]) -> Job:
 def _train(row: dict[str, Any], job: Job) -> Iterator[Found]:
     network = network_of(model_of(job), "model")
     speed, shape = speed_of(job, network), shape_of(network)
-    if speed is None or shape is None:
+    if isinstance(speed, str) or shape is None:
         return
     figures = dict(speed.figures)
     predicted = figures["step.time_s"]
@@ -109,7 +109,7 @@ def _serve(row: dict[str, Any], job: Job) -> Iterator[Found]:
     is_saturated = (row["job"]["serve"].get("extra") or {}).get("load") == "infinite"
     cache = _cache_tokens(row) if is_saturated else None
     speed, shape = speed_of(job, network, cache), shape_of(network)
-    if speed is None or shape is None:
+    if isinstance(speed, str) or shape is None:
         return
     figures = dict(speed.figures)
     extra = row["job"]["serve"].get("extra") or {}
@@ -195,7 +195,7 @@ def main() -> None:
     training = [row for row in rows if row.figure == "step.time_s" and not row.group.startswith(TOYS)]
     complete = [row for row in training if row.completeness == "A"]
     print("complete training rows: median {:.1%}, p90 {:.1%}".format(*errors(complete)))
-    print("rule of thumb: median {:.1%}".format(quantile([abs(row.rule_of_thumb - 1) for row in training], 0.5)))
+    print(f"rule of thumb: median {quantile([abs(row.rule_of_thumb - 1) for row in training], 0.5):.1%}")
     print("ranking: tau {:.2f} over {} pairs".format(*kendall(training)))
     if "--write" in sys.argv:
         write(rows)

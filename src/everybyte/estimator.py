@@ -56,7 +56,7 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
     given = {k: int(v) for k, v in (job.given or {}).items() if k in figures}
     figures.update(given)
     capacity = device.capacity
-    needed = figures.get("peak.device", 0)
+    needed = int(figures.get("peak.device", 0))
     lacks = (*_lacks_host_memory(job, figures), *_above_the_allowed(ranks, allocator, capacity))
     return Answer(
         name=job.name or "",

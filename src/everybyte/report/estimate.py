@@ -14,7 +14,7 @@ from everybyte.report.columns import Cell, columns, wrap
 from everybyte.report.language import said
 from everybyte.report.phase_bars import phase_bars
 from everybyte.report.sums import Group, by_category, judged, needed, places
-from everybyte.report.words import CATEGORY_STYLE, COUNTS, TORCH_FIGURES, amount, count, figure_meaning, short_size, spoken
+from everybyte.report.words import CATEGORY_STYLE, COUNTS, SPEEDS, TORCH_FIGURES, amount, count, figure_meaning, short_size, speed_text, spoken
 
 AXES = ("tp", "cp", "ulysses", "pp", "ep", "etp", "dp_replicate", "dp_shard")
 MOST_PLACES = 3
@@ -40,6 +40,8 @@ def screen(console: Console, answer: Answer, unit: str = "GiB") -> Iterator[Text
     yield heading(answer, width)
     if served := capacity_line(answer):
         yield wrap(served, width)
+    if fast := speed_line(answer):
+        yield wrap(fast, width)
     yield figures(answer, unit, width)
     if len(answer.ranks) > 1:
         yield ranks(answer, unit, width)
@@ -147,10 +149,31 @@ def capacity_line(answer: Answer) -> Text | None:
         return None
     text = Text.assemble("KV cache: ", (f"{tokens:,} tokens", "bold"), ", max concurrency ")
     text.append(f"{at_once:,.1f}x", style="bold").append(f" at {context:,} tokens per sequence")
-    fast, together = found.get("decode.tokens_per_s"), found.get("decode.batch_tokens_per_s")
-    if fast:
-        text.append(f". Decoding: at most {fast:,} tokens/s per sequence" + (f", {together:,} in total" if together else ""))
     return text.append(".")
+
+
+MOST_TERMS = 3
+
+
+def speed_line(answer: Answer) -> Text | None:
+    """`Speed: 1.42 s a step, 5,760/s per GPU, 412 TFLOP/s (41 % of peak). Most of it: matrix products 61 %, attention 14 %.` None without figures of speed."""
+    found = answer.figures
+    if not answer.time:
+        return None
+    text = Text("Speed: ")
+    if "step.time_s" in found:
+        text.append(speed_text("step.time_s", found["step.time_s"]), style="bold").append(" a step, ")
+        text.append(f"{found['tokens_per_s_per_gpu']:,.0f} tokens/s per GPU", style="bold")
+        text.append(f", {speed_text('tflops_per_gpu', found['tflops_per_gpu'])} ({speed_text('mfu', found['mfu'])} of the 16-bit peak)")
+    else:
+        text.append(f"{found['decode.tokens_per_s']:,.0f} tokens/s per request", style="bold")
+        if "decode.batch_tokens_per_s" in found:
+            text.append(f", {found['decode.batch_tokens_per_s']:,.0f} tokens/s of all requests")
+        text.append(f", first token after {speed_text('ttft_s', found['ttft_s'])}")
+    total = sum(term.seconds for term in answer.time)
+    most = sorted(answer.time, key=lambda term: -term.seconds)[:MOST_TERMS]
+    shares = ", ".join(f"{said(term.name)} {100 * term.seconds / total:.0f} %" for term in most)
+    return text.append(f". Most of a step: {shares}.", style="dim")
 
 
 def figures(answer: Answer, unit: str, width: int) -> Text:
@@ -165,6 +188,8 @@ def figures(answer: Answer, unit: str, width: int) -> Text:
 
 def figure_text(name: str, value: float, unit: str) -> str:
     """A figure without the name of the unit; a count, or bytes of one token, in its own."""
+    if name in SPEEDS:
+        return speed_text(name, value)
     if name in COUNTS:
         return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
     value = int(value)

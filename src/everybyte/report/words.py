@@ -53,8 +53,14 @@ FIGURE_MEANING: dict[str, str] = {
     "compute_buffer": "compute buffer",
     "file_bytes": "size of the weights file",
     "host.bytes": "host memory per node",
-    "decode.tokens_per_s": "upper bound per sequence (memory bandwidth)",
-    "decode.batch_tokens_per_s": "upper bound, all sequences together",
+    "step.time_s": "time of a training step",
+    "tokens_per_s_per_gpu": "trained tokens",
+    "tflops_per_gpu": "model FLOPs",
+    "mfu": "share of the 16-bit peak",
+    "decode.tokens_per_s": "generated tokens of one request",
+    "decode.batch_tokens_per_s": "generated tokens of all requests",
+    "prefill.tokens_per_s": "tokens of one prompt",
+    "ttft_s": "time to first token",
 }
 
 _GGML = {"peak.allocated": "backend buffers at the peak", "peak.reserved": "backend buffers"}
@@ -69,8 +75,32 @@ ENGINE_MEANING: dict[str, dict[str, str]] = {
 }
 """What figures mean where an engine does not run on torch."""
 
-COUNTS = frozenset({"kv.tokens", "kv.blocks", "kv.block_size", "kv.concurrency", "decode.tokens_per_s", "decode.batch_tokens_per_s"})
+COUNTS = frozenset({"kv.tokens", "kv.blocks", "kv.block_size", "kv.concurrency"})
 """Figures that are no sizes."""
+
+SPEEDS = {
+    "step.time_s": "time",
+    "ttft_s": "time",
+    "tokens_per_s_per_gpu": "rate",
+    "decode.tokens_per_s": "rate",
+    "decode.batch_tokens_per_s": "rate",
+    "prefill.tokens_per_s": "rate",
+    "tflops_per_gpu": "TFLOP/s",
+    "mfu": "share",
+}
+"""Figures of speed and what they are counted in."""
+
+
+def speed_text(name: str, value: float) -> str:
+    """`1.42 s`, `35 ms`, `4,906/s`, `412 TFLOP/s`, `41 %`."""
+    match SPEEDS[name]:
+        case "time":
+            return f"{value:,.2f} s" if value >= 1 else f"{value * 1000:,.0f} ms"
+        case "rate":
+            return f"{value:,.0f}/s" if value >= 10 else f"{value:.1f}/s"
+        case "share":
+            return f"{100 * value:.0f} %"
+    return f"{value:,.0f} TFLOP/s"
 
 
 def amount(n: int, unit: str = "GiB", digits: int = 2) -> str:

@@ -366,7 +366,8 @@ class FigureWords(msgspec.Struct, frozen=True, kw_only=True):
     """What a figure counts."""
 
     meaning: str
-    unit: Literal["bytes", "count"]
+    unit: Literal["bytes", "count", "time", "rate", "share", "TFLOP/s"]
+    """What it is counted in; rates are a second, shares of 1."""
 
 
 class CategoryWords(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from visitor import Visitor, ask
 
 from everybyte.cli.app import group
-from everybyte.report.words import COUNTS, category_label
+from everybyte.report.words import COUNTS, SPEEDS, category_label, speed_text
 
 ANSWERED = {"lora": jobs.LORA, "vllm": jobs.VLLM, "gguf": jobs.GGUF, "megatron": jobs.MEGATRON, "too large": jobs.TOO_LARGE, "no card": jobs.NO_CARD}
 FITS = {jobs.TOO_LARGE["name"]: False, jobs.NO_CARD["name"]: None}
@@ -45,6 +45,8 @@ def _whole_ledger(visitor: Visitor) -> list[list[str]]:
 
 def _figure(answer: dict[str, Any], name: str) -> list[str]:
     value, ends = answer["figures"][name], answer["range"].get(name)
+    if name in SPEEDS:
+        return [name, speed_text(name, value), f"{speed_text(name, ends[0])} – {speed_text(name, ends[1])}" if ends else ""]
     if name in COUNTS:
         return [name, _number(value), f"{_number(ends[0])} – {_number(ends[1])}" if ends else ""]
     if value < SMALL_BYTES:
@@ -93,12 +95,13 @@ def test_rank_picker(visitor: Visitor) -> None:
 
 
 def test_what_a_server_holds(visitor: Visitor) -> None:
-    """A server's verdict says how many tokens its cache holds and how many sequences, and ends with tokens a second."""
+    """A server's verdict says how many tokens its cache holds and how many sequences, and how fast it is."""
     visitor.open(jobs.VLLM)
     figures = visitor.settle()["figures"]
-    line = visitor.verdict.locator(".hint").last.inner_text()
+    hints = visitor.verdict.locator(".hint").all_inner_texts()
+    line = next(hint for hint in hints if hint.startswith("KV cache"))
     assert f"{figures['kv.tokens']:,} tokens, max concurrency {figures['kv.concurrency']:,.1f}x at 32,768 tokens per sequence" in line
-    assert line.endswith(f"at most {figures['decode.tokens_per_s']:,.0f} tokens/s per sequence.")
+    assert hints[-1].startswith(f"Speed: {figures['decode.tokens_per_s']:,.0f} tokens/s per request, first token after ")
 
 
 def test_a_refused_job_can_be_mended(visitor: Visitor) -> None:

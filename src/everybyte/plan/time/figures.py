@@ -23,7 +23,6 @@ from everybyte.plan.time.training.setting import train_setting
 from everybyte.plan.time.training.step import training_step
 
 RANGES = "speed_ranges.csv"
-NARROW = ("bf16", "fp16", "bf16-mixed", "fp16-mixed", "bf16-master", "fp16-master", "fp8")
 
 
 class Speed(Record, frozen=True):
@@ -37,16 +36,19 @@ class Speed(Record, frozen=True):
     card: str
 
 
-def speed_of(job: Job, network: Network, cache_tokens: int | None = None) -> Speed | None:
-    """The speed of a job whose settings are filled in. None where the card, or the kind of model, has no clock: no card named, a card without rates,
-    images, encoders, fp32, CPU offload of layers."""
-    card = card_of(job)
-    shape = shape_of(network)
-    if card is None or shape is None:
-        return None
+def speed_of(job: Job, network: Network, cache_tokens: int | None = None) -> Speed | str:
+    """The speed of a job whose settings are filled in, or in words why there is none: no card is named, its rates are not known, the model is no language
+    model, the job runs in fp32 or on the CPU."""
+    if job.hardware is None or job.hardware.gpu is None or job.hardware.gpus == 0:
+        return "no hardware.gpu is named"
+    card, shape = card_of(job), shape_of(network)
+    if card is None:
+        return "the rates of this GPU are not known"
+    if shape is None:
+        return "only for language models"
     if job.train is not None:
         return _training(job, shape, card)
-    return _serving(job, network, shape, card, cache_tokens) if job.serve is not None else None
+    return _serving(job, network, shape, card, cache_tokens)
 
 
 def card_of(job: Job) -> SpeedCard | None:
@@ -68,9 +70,9 @@ def card_of(job: Job) -> SpeedCard | None:
     return card
 
 
-def _training(job: Job, shape: NetworkShape, card: SpeedCard) -> Speed | None:
-    if job.train is None or job.train.precision not in NARROW:
-        return None
+def _training(job: Job, shape: NetworkShape, card: SpeedCard) -> Speed | str:
+    if job.train is not None and job.train.precision == "fp32":
+        return "not for train.precision fp32"
     s = train_setting(job, shape, card)
     ledger = training_step(shape, s, card)
     tokens = s.tokens_per_step / s.gpus / ledger.seconds
@@ -85,9 +87,9 @@ def _training(job: Job, shape: NetworkShape, card: SpeedCard) -> Speed | None:
     return _speed(figures, kind, ledger, None, "model FLOPs: 6 a weight that a token meets, causal attention counted once; mfu of the dense 16-bit peak", card)
 
 
-def _serving(job: Job, network: Network, shape: NetworkShape, card: SpeedCard, cache_tokens: int | None) -> Speed | None:
-    if job.serve is None or _runs_on_host(job):
-        return None
+def _serving(job: Job, network: Network, shape: NetworkShape, card: SpeedCard, cache_tokens: int | None) -> Speed | str:
+    if job.serve is None or (job.serve.gpu_layers is not None and 0 <= job.serve.gpu_layers < shape.count):
+        return "not with layers on the CPU"
     s = serve_setting(job, network, _power_limit(job))
     found = serving_time(shape, s, card, cache_tokens)
     together = found if s.load.stated else _full(shape, s, card, job.serve.sequences, cache_tokens)
@@ -117,11 +119,6 @@ def said_load(s: ServeSetting) -> str:
     load = s.load
     many = "as many requests as the cache holds" if load.is_saturated else f"{load.concurrency:,} request{'s' if load.concurrency > 1 else ''} at a time"
     return f"{many}, prompt {load.prompt:,}, output {load.output:,} tokens"
-
-
-def _runs_on_host(job: Job) -> bool:
-    """Layers on the CPU have another clock."""
-    return job.serve is not None and job.serve.gpu_layers == 0
 
 
 def _power_limit(job: Job) -> float | None:
@@ -160,8 +157,9 @@ def timed(answer: Answer) -> Answer:
         return answer
     job = read_job(answer.job)
     speed = speed_of(job, network_of(model_of(job), "model"), answer.size("kv.tokens"))
-    if speed is None:
-        return answer
+    if isinstance(speed, str):
+        why = (f"no figures of speed: {speed}",) if answer.hardware is not None else ()
+        return msgspec.structs.replace(answer, assumptions=(*answer.assumptions, *why))
     return msgspec.structs.replace(
         answer,
         figures={**answer.figures, **dict(speed.figures)},

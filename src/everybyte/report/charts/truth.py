@@ -9,7 +9,7 @@ from everybyte.basics.units import GiB
 from everybyte.measure.accuracy import Comparison, quantile
 from everybyte.report.charts.spec import Row, Spec, picture, tooltip
 from everybyte.report.palette import BACKGROUND, FAINT_TEXT, KINDS, Theme
-from everybyte.report.words import COUNTS, short_size
+from everybyte.report.words import COUNTS, SPEEDS, short_size
 
 SIDE = 460
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
@@ -54,7 +54,7 @@ def truth(comparisons: Sequence[Comparison], theme: Theme = "light", figure: str
 
 
 def _is_size(c: Comparison) -> bool:
-    return c.predicted is not None and c.predicted > 0 and c.measured > 0 and c.figure not in COUNTS
+    return c.predicted is not None and c.predicted > 0 and c.measured > 0 and c.figure not in COUNTS and c.figure not in SPEEDS
 
 
 def _kinds(chosen: Iterable[Comparison]) -> list[str]:

@@ -9,7 +9,7 @@ from everybyte.ledger.answer import Answer
 from everybyte.report.estimate import figure_text
 from everybyte.report.html.tags import Html, element, joined, table
 from everybyte.report.sums import rank_needs
-from everybyte.report.words import COUNTS, TORCH_FIGURES, figure_meaning, short_size, spoken
+from everybyte.report.words import COUNTS, SPEEDS, TORCH_FIGURES, figure_meaning, short_size, spoken
 
 
 def figures_section(answer: Answer, job: Job) -> Html:
@@ -29,7 +29,7 @@ def figures_section(answer: Answer, job: Job) -> Html:
 
 def _amount(name: str, value: float) -> str:
     text = figure_text(name, value, "GiB")
-    return text if name in COUNTS or text.endswith(" B") else f"{text} GiB"
+    return text if name in COUNTS or name in SPEEDS or text.endswith(" B") else f"{text} GiB"
 
 
 def _range(answer: Answer, job: Job, name: str) -> tuple[str, str]:

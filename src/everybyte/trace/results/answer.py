@@ -48,7 +48,7 @@ def answer_of_ranks(runs: Sequence[tuple[TraceRequest, Traced]], settings: Alloc
         hardware=HardwareFacts(gpu=gpu.name, capacity=gpu.capacity),
         fits=headroom >= 0,
         headroom=headroom,
-        figures=worst.figures,
+        figures={**worst.figures},
         range={},
         ranks=ranks,
         host={},

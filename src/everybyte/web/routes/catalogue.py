@@ -21,7 +21,7 @@ from everybyte.report.language import messages as of_language
 from everybyte.report.language import speaking
 from everybyte.report.palette import CATEGORY_COLOUR
 from everybyte.report.tex import tex
-from everybyte.report.words import COUNTS, ENGINE_MEANING, FIGURE_MEANING, category_label
+from everybyte.report.words import COUNTS, ENGINE_MEANING, FIGURE_MEANING, SPEEDS, category_label
 from everybyte.textbook import FORMULAS
 from everybyte.textbook.formula import Formula
 from everybyte.web.forms import (
@@ -79,7 +79,7 @@ def words() -> Response[bytes]:
     """Names, units and colours."""
     with speaking("en"):
         labels = {name: category_label(name) for name in CATEGORY_COLOUR}
-    figures = {name: FigureWords(meaning=meaning, unit="count" if name in COUNTS else "bytes") for name, meaning in FIGURE_MEANING.items()}
+    figures = {name: FigureWords(meaning=meaning, unit=SPEEDS.get(name, "count" if name in COUNTS else "bytes")) for name, meaning in FIGURE_MEANING.items()}
     categories = {name: CategoryWords(label=labels[name], light=colours.light, dark=colours.dark) for name, colours in CATEGORY_COLOUR.items()}
     return _json(WordsAnswer(figures=figures, engines=ENGINE_MEANING, categories=categories, bases=BASIS_MEANING))
 

@@ -144,7 +144,7 @@ def _experts(layer: LayerShape, s: ServeSetting, card: SpeedCard, sequences: flo
     moved = met / (max(1, s.ep)) * each * s.bits / 8
     flops = 2.0 * sequences * layer.top_k * each / (max(1, s.ep))
     share = READ_SHARE.get(s.weights, OTHER_READ_SHARE) * EXPERT_READ
-    seconds = max(moved / (card.memory * share), flops / (rate_of(card, s.form) * EXPERT_RATE))
+    seconds: float = max(moved / (card.memory * share), flops / (rate_of(card, s.form) * EXPERT_RATE))
     seconds += (2 + EXPERT_KERNELS) * KERNEL
     if s.dp > 1:
         seconds += 2 * (EXCHANGE_START + sequences / s.dp * layer.hidden * 2 * min(layer.top_k, 8) / (card.link * EXCHANGE_SHARE))

@@ -1,7 +1,7 @@
 // The figures with their ranges, the notes of an answer, and the settings with their origins.
 
 import { h } from "./dom.js";
-import { gib, number, shown } from "./words.js";
+import { gib, inUnit, number, shown } from "./words.js";
 
 /** Sizes below this are shown in bytes. */
 const SMALL = 2 ** 20;
@@ -11,9 +11,9 @@ export function figures(answer, words) {
   const rows = Object.entries(answer.figures).map(([name, value]) => {
     const about = words.figures?.[name] ?? {};
     const meaning = words.engines?.[answer.job.serve?.engine]?.[name] ?? about.meaning ?? "";
-    const isSize = about.unit !== "count";
+    const isSize = (about.unit ?? "bytes") === "bytes";
     const isSmall = isSize && value < SMALL;
-    const write = isSize ? (n) => gib(n) : (n) => number(n);
+    const write = isSize ? (n) => gib(n) : (n) => inUnit(about.unit, n);
     const ends = isSmall ? null : answer.range[name];
     const range = ends ? `${write(ends[0])} – ${write(ends[1])}` : "";
     return h(

@@ -1,7 +1,7 @@
 // The first thing that an answer says: whether it fits, by how much, and how sure that is.
 
 import { h } from "./dom.js";
-import { gib, number, size } from "./words.js";
+import { gib, inUnit, number, size } from "./words.js";
 
 /** A verdict: its kind (fits, close, over, unknown), a mark, a word, and the sentence behind it. */
 export function verdictOf(answer) {
@@ -28,7 +28,7 @@ export function verdict(answer) {
   return h(
     "div", { class: `verdict ${kind}` },
     h("p", { class: "word" }, h("span", { class: "mark", "aria-hidden": "true" }, mark), " ", word), h("p", { class: "text" }, text),
-    [rangeText(answer), served(answer)].filter(Boolean).map((line) => h("p", { class: "hint" }, line)),
+    [rangeText(answer), served(answer), fast(answer)].filter(Boolean).map((line) => h("p", { class: "hint" }, line)),
   );
 }
 
@@ -42,9 +42,20 @@ function served({ figures, job }) {
   const tokens = figures["kv.tokens"];
   const context = job.serve?.context;
   if (!tokens || !context) return "";
-  const speed = figures["decode.tokens_per_s"];
-  const rate = speed ? `; decoding at most ${number(speed, 0)} tokens/s per sequence` : "";
-  return `KV cache: ${number(tokens, 0)} tokens, max concurrency ${number(figures["kv.concurrency"] ?? tokens / context, 1)}x at ${number(context, 0)} tokens per sequence${rate}.`;
+  return `KV cache: ${number(tokens, 0)} tokens, max concurrency ${number(figures["kv.concurrency"] ?? tokens / context, 1)}x at ${number(context, 0)} tokens per sequence.`;
+}
+
+/** Tokens a second of the job, and what most of a step is. */
+function fast({ figures, time }) {
+  if (!time?.length) return "";
+  const total = time.reduce((sum, term) => sum + term.seconds, 0);
+  const most = [...time].sort((a, b) => b.seconds - a.seconds)[0];
+  const share = `most of a step: ${most.name}, ${number((100 * most.seconds) / total, 0)} %`;
+  if (figures["step.time_s"]) {
+    const peak = `${inUnit("TFLOP/s", figures["tflops_per_gpu"])}, ${inUnit("share", figures.mfu)} of the 16-bit peak`;
+    return `Speed: ${inUnit("time", figures["step.time_s"])} a step, ${number(figures["tokens_per_s_per_gpu"], 0)} tokens/s per GPU (${peak}); ${share}.`;
+  }
+  return `Speed: ${number(figures["decode.tokens_per_s"], 0)} tokens/s per request, first token after ${inUnit("time", figures.ttft_s)}; ${share}.`;
 }
 
 /** The verdict in half a line, for the foot of a phone's screen. */

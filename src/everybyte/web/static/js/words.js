@@ -10,6 +10,14 @@ export function gib(bytes, digits = 2) {
   return bytes > 0 && Number(text.replaceAll(",", "")) === 0 ? `<${(10 ** -digits).toFixed(digits)}` : text;
 }
 
+/** A figure that is no size, in the unit that the server names: count, time (seconds), rate (a second), share, or the unit's own name. */
+export function inUnit(unit, n) {
+  if (unit === "time") return n >= 1 ? `${number(n, 2)} s` : `${number(1000 * n, 0)} ms`;
+  if (unit === "rate") return `${number(n, n >= 10 ? 0 : 1)}/s`;
+  if (unit === "share") return `${number(100 * n, 0)} %`;
+  return unit === "count" ? number(n) : `${number(n, 0)} ${unit}`;
+}
+
 /** `21.4 GiB`, `96 MiB`, `512 B`: bytes with the unit that suits them. */
 export function size(bytes, digits = 1) {
   const amount = Math.abs(bytes);
