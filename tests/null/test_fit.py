@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 from made_answers import answer, rank
 
-from everybyte import estimate
 from everybyte.basics.errors import BadInput
-from everybyte.estimator import runs_over
+from everybyte.estimator import estimate, runs_over
 from everybyte.job import Job, read_job
 from everybyte.ledger.answer import Answer
 from everybyte.plan.fit import fit

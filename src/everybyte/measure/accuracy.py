@@ -92,14 +92,14 @@ def _compare_figure(record: Record, measurement: Mapping[str, Any], answer: Answ
     )
 
 
-def _predicted(answer: Answer, name: str, rank: str | None) -> int | None:
+def _predicted(answer: Answer, name: str, rank: str | None) -> float | None:
     if rank == "last_stage":
         last = max(answer.ranks, key=lambda r: r.stage)
         if name in last.figures:
             return last.figures[name]
     if rank == "sum" and all(name in r.figures for r in answer.ranks):
         return sum(r.gpus * r.figures[name] for r in answer.ranks)
-    return answer.size(name)
+    return answer.figures.get(name)
 
 
 def relative_error(predicted: float, measured: float, slack: float) -> float:

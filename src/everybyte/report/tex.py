@@ -122,7 +122,7 @@ class _Reader:
         word = self.take()
         if word == "(":
             return _in_brackets(self.inside())
-        if word[0].isdigit():
+        if word[0].isdecimal():
             return _number(word)
         if not (word[0].isalpha() or word[0] == "_"):
             raise _NoFormulaError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from everybyte.basics.units import UNITS
 from everybyte.ledger.entry import Category
@@ -78,7 +78,7 @@ ENGINE_MEANING: dict[str, dict[str, str]] = {
 COUNTS = frozenset({"kv.tokens", "kv.blocks", "kv.block_size", "kv.concurrency"})
 """Figures that are no sizes."""
 
-SPEEDS = {
+SPEEDS: dict[str, Literal["time", "rate", "share", "TFLOP/s"]] = {
     "step.time_s": "time",
     "ttft_s": "time",
     "tokens_per_s_per_gpu": "rate",
