@@ -23,7 +23,6 @@ COMMANDS: dict[str, str] = {
     "import": "Read a configuration or command line of another tool as a job.",
     "export": "Write a job as the configuration or command of another tool.",
     "fit": "The largest batch, context ... that fits, or the fewest GPUs.",
-    "plan": "Which layout on a cluster: parallelism, micro-batch, recomputation, by time.",
     "hardware": "Which GPUs and cloud instances hold a job, and at what price.",
     "trace": "Run real PyTorch code on fake tensors and record every allocation.",
     "compare": "Compare two jobs or answers, row by row.",
@@ -42,7 +41,7 @@ COMMANDS: dict[str, str] = {
 }
 """Each command is a module of this package with its name (`import_` where the name is a word of Python) and a click command called `command`."""
 
-OF_FLAGS = ("fit", "hardware", "plan")
+OF_FLAGS = ("fit", "hardware")
 """Commands that take a job file, or `train` and `serve` with their flags."""
 
 FAMILIES = ("llama", "qwen", "mistral", "gemma", "deepseek", "phi-")

@@ -1,1 +1,0 @@
-"""Which layout: every legal way to spread a training job over a cluster, ranked by time, checked for memory from the front."""
