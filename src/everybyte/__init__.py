@@ -1,7 +1,7 @@
 """Every byte on the GPU, accounted for before you launch.
 
 `estimate(job)` answers a job: a path, a mapping in the form of a job file, or a `Job` that `read_job` made. `fit` searches the largest value of a setting,
-`compare` lists what differs, `trace` runs real PyTorch code on fake tensors, `models` and `gpus` search the catalogue. All sizes are whole bytes.
+`compare` lists what differs, `quick` gives the deciding figures alone, `trace` runs real PyTorch code on fake tensors, `models` and `gpus` search the catalogue. All sizes are whole bytes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from everybyte.job import Job, read_job
     from everybyte.ledger.answer import Answer
     from everybyte.library import compare, fit, gpus, models
+    from everybyte.plan.quick import quick
     from everybyte.trace.api import trace
 
 _HOME = {
@@ -31,6 +32,7 @@ _HOME = {
     "gpus": "everybyte.library",
     "headline": "everybyte.estimator",
     "models": "everybyte.library",
+    "quick": "everybyte.plan.quick",
     "read_job": "everybyte.job",
     "trace": "everybyte.trace.api",
     "tracing": "everybyte.basics.tracing",
@@ -48,6 +50,7 @@ __all__ = [
     "gpus",
     "headline",
     "models",
+    "quick",
     "read_job",
     "trace",
     "tracing",
