@@ -1,7 +1,8 @@
 """Every byte on the GPU, accounted for before you launch.
 
-`estimate(job)` answers a job: a path, a mapping in the form of a job file, or a `Job` that `read_job` made. `fit` searches the largest value of a setting,
-`compare` lists what differs, `quick` gives the deciding figures alone, `trace` runs real PyTorch code on fake tensors, `models` and `gpus` search the catalogue. All sizes are whole bytes.
+`estimate(job)` answers a job: a path, a mapping in the form of a job file, or a `Job` that `read_job` made. `quick` gives its deciding figures alone, for
+planners. `fit` searches the largest value of a setting, `compare` lists what differs, `trace` runs real PyTorch code on fake tensors, `models` and `gpus`
+search the catalogue. All sizes are whole bytes.
 """
 
 from __future__ import annotations

@@ -10,12 +10,14 @@ from msgspec.structs import replace
 
 from everybyte.basics.errors import BadInput
 from everybyte.basics.record import Record
+from everybyte.basics.units import GiB
+from everybyte.estimator import estimate
 from everybyte.job import Job
 from everybyte.plan.layouts.as_job import Jobs
 from everybyte.plan.layouts.asked import Asked
-from everybyte.plan.layouts.rated import WORDS, Clock, Rated
-from everybyte.plan.layouts.layout import Layout, Mesh
+from everybyte.plan.layouts.layout import Group, Layout, Mesh
 from everybyte.plan.layouts.legal import Space, space
+from everybyte.plan.layouts.rated import WORDS, Clock, Rated
 from everybyte.plan.money import Rent
 from everybyte.plan.quick import Quick, quick
 
@@ -90,15 +92,19 @@ class Found(NamedTuple):
     smallest: Quick | None
     """Of all layouts that were asked, the one that needs least."""
     is_complete: bool
+    candidates: list[tuple[Rated, Layout]]
+    """Legal layouts whose states leave room, the fastest first."""
+    memory: Ledgers
 
 
-class _Ledgers:
+class Ledgers:
     """Memory of layouts, and what one answer says of others: more sequences at once never need less, and a mesh whose most frugal layout does not fit
     has none that does."""
 
     def __init__(self, asked: Asked, risk: bool) -> None:
         self.jobs, self.asked, self.risk = Jobs(asked), asked, risk
         self.answers: dict[Layout, tuple[Job, Quick] | BadInput] = {}
+        self.full: dict[Layout, Quick | None] = {}
         self.alive: dict[Mesh, bool] = {}
         self.smallest: Quick | None = None
 
@@ -123,7 +129,7 @@ class _Ledgers:
         """Why a layout does not fit; None where it does."""
         hardware = self.asked.job.hardware
         host = hardware.host_memory_gib if hardware is not None else None
-        if host is not None and memory.host > host * 2**30:
+        if host is not None and memory.host > host * GiB:
             return HOST
         needed = memory.peak_device if self.risk else memory.peak_device_high
         return TOO_BIG if needed > self.asked.capacity else None
@@ -132,6 +138,20 @@ class _Ledgers:
         """Whether a layout fits, or may do for all that is known."""
         answered = self.answer(layout)
         return isinstance(answered, BadInput) or self.over(answered[1]) is None
+
+    def verified(self, layout: Layout) -> Quick | None:
+        """The memory of a layout by a full estimate, which replays the allocator; None where it does not fit."""
+        if layout not in self.full:
+            answered = self.answer(layout)
+            self.full[layout] = None if isinstance(answered, BadInput) else self._verified(*answered)
+        return self.full[layout]
+
+    def _verified(self, job: Job, memory: Quick) -> Quick | None:
+        found = estimate(job)
+        device = found.figures["peak.device"]
+        high = max(int(found.range.get("peak.device", (device, device))[1]), device)
+        whole = replace(memory, peak_allocated=found.figures["peak.allocated"], peak_device=device, peak_device_high=high)
+        return whole if found.fits and self.over(whole) is None else None
 
     def leaner_fit(self, layout: Layout) -> bool:
         """Whether the layouts fit that need no more than this one: the smallest micro-batch, one chunk a rank, 16-bit gradients and moments. Each is asked
@@ -150,9 +170,21 @@ def _leaner(layout: Layout) -> Iterator[Layout]:
     yield narrow
 
 
-def search(asked: Asked, rent: Rent, objective: Objective = "time", top: int = 10, *, risk: bool = False, complete: bool = False, tell: Tell = lambda done, of: None) -> Found:
-    """The `top` best meshes with the best layout of each. `risk` takes the predicted figure, not the upper end of its interval; `complete` asks for every
-    layout, so that the counts of rejections are of all. Raises BadInput where no layout is legal."""
+def search(
+    asked: Asked,
+    rent: Rent,
+    objective: Objective = "time",
+    top: int = 10,
+    *,
+    risk: bool = False,
+    complete: bool = False,
+    tell: Tell = lambda done, of: None,
+) -> Found:
+    """The `top` best groups of layouts (mesh, sharding, offload) with the best layout of each. Host memory is used only where nothing fits without.
+
+    `risk` takes the predicted figure, not the upper end of its interval; `complete` asks for every layout, so that the counts of rejections are of all.
+    Raises BadInput where no layout is legal.
+    """
     wants_offload = any(key == "offload" and value != "none" for key, value in asked.fixed)
     found = _search(asked, rent, objective, top, tell, risk=risk, complete=complete, offload=wants_offload)
     if found.plans or wants_offload or len(asked.family.offload) == 1 or any(key == "offload" for key, _ in asked.fixed):
@@ -164,19 +196,19 @@ def _search(asked: Asked, rent: Rent, objective: Objective, top: int, tell: Tell
     legal = space(asked, offload=offload)
     if not legal.layouts and not legal.too_big:
         raise BadInput("plan", _nothing_legal(asked, legal))
-    clock, ledgers = Clock(asked), _Ledgers(asked, risk)
+    clock, ledgers = Clock(asked), Ledgers(asked, risk)
     too_big: Counter[str] = Counter({STATIC: legal.too_big} if legal.too_big else {})
     refused: Counter[str] = Counter()
     timed = sorted(((clock(layout), layout) for layout in legal.layouts), key=lambda pair: pair[0].seconds)
     frugal = _most_frugal(timed)
-    best: dict[Mesh, Plan] = {}
+    best: dict[Group, Plan] = {}
     seen: list[Plan] = []
-    alike: Counter[Mesh] = Counter()
+    alike: Counter[Group] = Counter()
     for number, (time, layout) in enumerate(timed):
         tell(number, len(timed))
-        if not complete and objective in ("time", "cost", "tokens-per-dollar") and len(best) >= top and layout.mesh not in best:
+        if not complete and objective in ("time", "cost", "tokens-per-dollar") and len(best) >= top and layout.group not in best:
             break
-        known = best.get(layout.mesh)
+        known = best.get(layout.group)
         if known is not None and time.seconds > known.seconds * NEAR and not complete:
             continue
         why = _rejection(layout, ledgers, frugal, refused)
@@ -186,23 +218,35 @@ def _search(asked: Asked, rent: Rent, objective: Objective, top: int, tell: Tell
         answered = ledgers.answer(layout)
         if isinstance(answered, BadInput):
             continue
-        plan = Plan(layout, *_ordered_fields(answered, time), asked.global_batch * asked.seq_len, rent.of(layout.gpus))
+        whole = answered[1] if known is not None else ledgers.verified(layout)
+        if whole is None:
+            too_big[TOO_BIG] += 1
+            continue
+        plan = Plan(layout, answered[0], time, whole, asked.global_batch * asked.seq_len, rent.of(layout.gpus))
         seen.append(plan)
         if known is None:
-            best[layout.mesh] = plan
+            best[layout.group] = plan
         elif time.seconds <= known.seconds * NEAR:
-            alike[layout.mesh] += 1
+            alike[layout.group] += 1
     seen += _frugal_plans(asked, ledgers, frugal, clock, rent, best)
     if objective == "memory":
-        best = _by_memory(seen)
-    plans = [Plan(p.layout, p.job, p.time, p.memory, p.tokens, p.usd_per_hour, alike[p.layout.mesh]) for p in best.values()]
-    plans.sort(key=lambda plan: _key(objective, plan))
-    return Found(asked, tuple(plans[:top]), tuple(seen), len(legal.layouts), len(ledgers.answers), legal.illegal, too_big, refused, ledgers.smallest, complete)
-
-
-def _ordered_fields(answered: tuple[Job, Quick], time: Rated) -> tuple[Job, Rated, Quick]:
-    job, memory = answered
-    return job, time, memory
+        best = _by_memory(checked(seen, ledgers))
+    plans = [replace(plan, alike=alike[plan.layout.group]) for plan in best.values()]
+    plans = sorted_by(objective, plans)
+    return Found(
+        asked=asked,
+        plans=tuple(plans[:top]),
+        seen=tuple(seen),
+        examined=len(legal.layouts) + legal.too_big,
+        ledgers=len(ledgers.answers),
+        illegal=legal.illegal,
+        too_big=too_big,
+        refused=refused,
+        smallest=ledgers.smallest,
+        is_complete=complete,
+        candidates=timed,
+        memory=ledgers,
+    )
 
 
 def _nothing_legal(asked: Asked, legal: Space) -> str:
@@ -239,7 +283,7 @@ def _frugality(layout: Layout) -> tuple[int, ...]:
     )
 
 
-def _rejection(layout: Layout, ledgers: _Ledgers, frugal: dict[Mesh, Layout], refused: Counter[str]) -> str | None:
+def _rejection(layout: Layout, ledgers: Ledgers, frugal: dict[Mesh, Layout], refused: Counter[str]) -> str | None:
     """Why a layout does not fit, by what is known of its mesh and of its smaller micro-batches, or by its own ledger. Counts what frameworks refuse."""
     if not _is_alive(layout.mesh, ledgers, frugal):
         return DEAD
@@ -252,27 +296,40 @@ def _rejection(layout: Layout, ledgers: _Ledgers, frugal: dict[Mesh, Layout], re
     return ledgers.over(answered[1])
 
 
-def _is_alive(mesh: Mesh, ledgers: _Ledgers, frugal: dict[Mesh, Layout]) -> bool:
+def _is_alive(mesh: Mesh, ledgers: Ledgers, frugal: dict[Mesh, Layout]) -> bool:
     if mesh not in ledgers.alive:
         ledgers.alive[mesh] = ledgers.fits(frugal[mesh])
     return ledgers.alive[mesh]
 
 
-def _frugal_plans(asked: Asked, ledgers: _Ledgers, frugal: dict[Mesh, Layout], clock: Clock, rent: Rent, best: dict[Mesh, Plan]) -> Iterator[Plan]:
+def _frugal_plans(asked: Asked, ledgers: Ledgers, frugal: dict[Mesh, Layout], clock: Clock, rent: Rent, best: dict[Group, Plan]) -> Iterator[Plan]:
     """The layout of each mesh that needs least, where it was asked and fits: the other end of time against memory."""
     for layout in frugal.values():
         answered = ledgers.answers.get(layout)
-        if isinstance(answered, tuple) and ledgers.over(answered[1]) is None and layout.mesh in best:
-            yield Plan(layout, *_ordered_fields(answered, clock(layout)), asked.global_batch * asked.seq_len, rent.of(layout.gpus))
+        if isinstance(answered, tuple) and ledgers.over(answered[1]) is None and any(layout.mesh == group[0] for group in best):
+            yield Plan(layout, answered[0], clock(layout), answered[1], asked.global_batch * asked.seq_len, rent.of(layout.gpus))
 
 
-def _by_memory(seen: Iterable[Plan]) -> dict[Mesh, Plan]:
-    found: dict[Mesh, Plan] = {}
+def checked(plans: Iterable[Plan], ledgers: Ledgers) -> Iterator[Plan]:
+    """The plans that fit in a full estimate, with its figures."""
+    for plan in plans:
+        whole = ledgers.verified(plan.layout)
+        if whole is not None:
+            yield replace(plan, memory=whole)
+
+
+def _by_memory(seen: Iterable[Plan]) -> dict[Group, Plan]:
+    found: dict[Group, Plan] = {}
     for plan in seen:
-        known = found.get(plan.layout.mesh)
+        known = found.get(plan.layout.group)
         if known is None or _key("memory", plan) < _key("memory", known):
-            found[plan.layout.mesh] = plan
+            found[plan.layout.group] = plan
     return found
+
+
+def sorted_by(objective: Objective, plans: Iterable[Plan]) -> list[Plan]:
+    """Plans, the best first."""
+    return sorted(plans, key=lambda plan: _key(objective, plan))
 
 
 def _key(objective: Objective, plan: Plan) -> tuple[float, ...]:

@@ -58,6 +58,11 @@ class Layout(Record, frozen=True, kw_only=True):
         return (self.gpus, self.tp, self.cp, self.pp, self.ep, self.etp, self.dp)
 
     @property
+    def group(self) -> Group:
+        """Mesh, sharding and what waits on the host: of layouts that share them one is shown."""
+        return (self.mesh, self.sharding, self.offload)
+
+    @property
     def words(self) -> str:
         """`tp 8 pp 4 dp 2`: the axes that are used."""
         axes = (("tp", self.tp), ("cp", self.cp), ("pp", self.pp), ("ep", self.ep), ("etp", self.etp if self.ep > 1 else 1), ("dp", self.dp))
@@ -67,6 +72,7 @@ class Layout(Record, frozen=True, kw_only=True):
 
 Mesh = tuple[int, ...]
 """(gpus, tp, cp, pp, ep, etp, dp)."""
+Group = tuple[Mesh, str, str]
 
 AXES = ("tp", "cp", "pp", "ep", "etp", "dp", "micro_batch", "grad_accum", "virtual", "recompute", "sharding", "offload", "precision", "grads", "moments")
 """What a plan chooses, by the names that `--fix` knows."""

@@ -33,5 +33,7 @@ def links_of(card: Gpu) -> Links:
     """The links of a card. Where no instance states a network, GPUs of several machines are taken to talk as fast as PCIe lets them."""
     host = PCIE_5_X16 * 2.0 ** ((card.pcie_gen or PCIE_GENERATION) - PCIE_GENERATION) * GIGA
     inside = card.interconnect_gb_s / 2 * GIGA if card.interconnect_gb_s else host
-    networks = [one.network_gbps / BITS / one.gpus * GIGA for one in all_instances() if one.gpu.name == card.name and one.network_gbps and one.gpus >= CLUSTERED]
+    networks = [
+        one.network_gbps / BITS / one.gpus * GIGA for one in all_instances() if one.gpu.name == card.name and one.network_gbps and one.gpus >= CLUSTERED
+    ]
     return Links(inside, max(networks, default=host), host)

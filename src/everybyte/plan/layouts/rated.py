@@ -12,7 +12,7 @@ from everybyte.basics.errors import BadInput
 from everybyte.catalog.gpus import Gpu
 from everybyte.plan.layouts.asked import Asked
 from everybyte.plan.layouts.layout import Layout, Policy
-from everybyte.plan.layouts.links import Links, links_of
+from everybyte.plan.layouts.links import links_of
 
 TERA = 10**12
 FORWARD, BACKWARD = 1, 2
@@ -170,7 +170,7 @@ class Clock:
     def _data(self, layout: Layout, busy: float) -> float:
         """What is left of the reduction of gradients and the gathering of weights beside the products that run meanwhile."""
         ranks = layout.dp * layout.cp
-        if ranks == 1 or self.is_frozen and layout.sharding in ("ddp", "zero1", "zero2"):
+        if ranks == 1 or (self.is_frozen and layout.sharding in ("ddp", "zero1", "zero2")):
             return 0.0
         rate = self._rate(layout.tp * ranks)
         one = self._held(layout) * TYPE * (ranks - 1) / ranks / rate
@@ -221,5 +221,3 @@ def peak_flops(card: Gpu, precision: str) -> float:
     if not rate:
         raise BadInput("hardware.gpu", f"the catalogue states no speed of {card.name}: a plan cannot rank layouts on it")
     return rate
-
-
