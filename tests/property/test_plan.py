@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -58,7 +59,7 @@ def test_more_gpus_are_faster_or_it_is_said() -> None:
     """Where the best step does not get faster with more GPUs, a note names both numbers."""
     result = planned(job_of(model="meta-llama/Llama-3.2-1B"), (8, 16, 32, 64), global_batch=64, price=2.0)
     best = [min(plan.seconds for plan in found.plans) for found in result.found]
-    worse = sum(after >= before for before, after in zip(best, best[1:], strict=False))
+    worse = sum(after >= before for before, after in pairwise(best))
     assert len(result.notes) == worse
 
 

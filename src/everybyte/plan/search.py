@@ -189,6 +189,8 @@ def search(
     found = _search(asked, rent, objective, top, tell, risk=risk, complete=complete, offload=wants_offload)
     if found.plans or wants_offload or len(asked.family.offload) == 1 or any(key == "offload" for key, _ in asked.fixed):
         return found
+    if not space(asked, offload=True).layouts:
+        return found
     return _search(asked, rent, objective, top, tell, risk=risk, complete=complete, offload=True)
 
 

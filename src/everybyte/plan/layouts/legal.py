@@ -214,10 +214,10 @@ def _states(asked: Asked, axes: Axes) -> Iterator[_State]:
 
 
 def _alone(asked: Asked) -> tuple[str, ...]:
-    """Nothing is shared on one data-parallel rank; DeepSpeed has its stages there too."""
-    if asked.family_name in ("megatron", "deepspeed"):
-        return asked.family.sharding
-    return ("none",)
+    """Nothing is shared on one data-parallel rank; DeepSpeed has its stages there too, torchtitan and Megatron keep their only way."""
+    if asked.family_name == "trainer":
+        return ("none",)
+    return asked.family.sharding if asked.family_name == "deepspeed" else asked.family.sharding[:1]
 
 
 def _offloads(asked: Asked, sharding: str) -> tuple[str, ...]:
