@@ -1,7 +1,8 @@
 """Every byte on the GPU, accounted for before you launch.
 
-`estimate(job)` answers a job: a path, a mapping in the form of a job file, or a `Job` that `read_job` made. `fit` searches the largest value of a setting,
-`compare` lists what differs, `trace` runs real PyTorch code on fake tensors, `models` and `gpus` search the catalogue. All sizes are whole bytes.
+`estimate(job)` answers a job: a path, a mapping in the form of a job file, or a `Job` that `read_job` made. `quick` gives its deciding figures alone, for
+planners. `fit` searches the largest value of a setting, `compare` lists what differs, `trace` runs real PyTorch code on fake tensors, `models` and `gpus`
+search the catalogue. All sizes are whole bytes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from everybyte.ledger.answer import Answer
     from everybyte.library import compare, fit, gpus, models
     from everybyte.plan.answer import estimate
+    from everybyte.plan.quick import quick
     from everybyte.trace.api import trace
 
 _HOME = {
@@ -32,6 +34,7 @@ _HOME = {
     "gpus": "everybyte.library",
     "headline": "everybyte.estimator",
     "models": "everybyte.library",
+    "quick": "everybyte.plan.quick",
     "read_job": "everybyte.job",
     "trace": "everybyte.trace.api",
     "tracing": "everybyte.basics.tracing",
@@ -49,6 +52,7 @@ __all__ = [
     "gpus",
     "headline",
     "models",
+    "quick",
     "read_job",
     "trace",
     "tracing",

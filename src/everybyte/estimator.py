@@ -48,7 +48,7 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
     job = job if isinstance(job, Job) else read_job(job)
     network, device, found = accounted(job)
     allocator = allocator_settings(job, device, expandable=found.expandable)
-    replays = [_reserved(rank.bill, max(device.capacity - _outside(rank, device), 0), device.capacity, allocator) for rank in found.ranks]
+    replays = [_reserved(rank.bill, max(device.capacity - beside(rank, device), 0), device.capacity, allocator) for rank in found.ranks]
     ranks = tuple(_rank_answer(rank, device, reserved.peak) for rank, reserved in zip(found.ranks, replays, strict=True))
     worst = max(ranks, key=lambda r: r.figures.get("peak.device", 0))
     host = _host(found, job)
@@ -185,6 +185,11 @@ def _ranges(job: Job, figures: Mapping[str, float], given: dict[str, int]) -> di
     return intervals({name: value for name, value in figures.items() if name not in given}, section, engine, several)
 
 
+def host_bytes(found: Account, job: Job) -> int:
+    """Host memory of a node; 0 where nothing is kept there."""
+    return _host(found, job).get("bytes", 0)
+
+
 def headline(job: Job | dict[str, Any] | str) -> dict[str, int]:
     """The figures that need no rows and no replay of the allocator: peak.allocated, static.allocated and what the engine adds."""
     job = job if isinstance(job, Job) else read_job(job)
@@ -202,7 +207,7 @@ def runs_over(job: Job) -> bool:
     allowed = allocator_settings(job, device, expandable=found.expandable).allowed_bytes(device.capacity) or device.capacity
     if not device.capacity or job.given:
         return False
-    return any(max(rank.bill.totals().values()) > min(allowed, device.capacity - _outside(rank, device)) for rank in found.ranks)
+    return any(max(rank.bill.totals().values()) > min(allowed, device.capacity - beside(rank, device)) for rank in found.ranks)
 
 
 def accounted(job: Job) -> tuple[Network, Device, Account]:
@@ -237,7 +242,8 @@ def _beside(rank: Rank, device: Device) -> tuple[Line, ...]:
     return rank.outside if rank.on_host else (context_line(device.compute_capability), *rank.outside)
 
 
-def _outside(rank: Rank, device: Device) -> int:
+def beside(rank: Rank, device: Device) -> int:
+    """Bytes that a process of this rank has on the device outside the allocator."""
     return sum(line.bytes for line in _beside(rank, device))
 
 
@@ -246,7 +252,7 @@ def _rank_answer(rank: Rank, device: Device, peak_reserved: int) -> RankAnswer:
     phases = ledger.phases()
     peak = max(phases, key=lambda p: p.allocated)
     totals = {p.name: p.allocated for p in phases}
-    device_bytes = peak_reserved + _outside(rank, device)
+    device_bytes = peak_reserved + beside(rank, device)
     figures = {"peak.allocated": peak.allocated, "peak.reserved": peak_reserved, "peak.device": device_bytes, **_static(totals)}
     return RankAnswer(
         label=rank.label,
