@@ -15,9 +15,9 @@ from everybyte.estimator import estimate
 from everybyte.job import Job
 from everybyte.plan.layouts.as_job import Jobs
 from everybyte.plan.layouts.asked import Asked
+from everybyte.plan.layouts.clock import WORDS, Clock, Timed
 from everybyte.plan.layouts.layout import Group, Layout, Mesh
 from everybyte.plan.layouts.legal import Space, space
-from everybyte.plan.layouts.rated import WORDS, Clock, Rated
 from everybyte.plan.money import Rent
 from everybyte.plan.quick import Quick, quick
 
@@ -39,7 +39,7 @@ class Plan(Record, frozen=True):
 
     layout: Layout
     job: Job
-    time: Rated
+    time: Timed
     memory: Quick
     tokens: int
     """Of a step, of all GPUs together."""
@@ -91,8 +91,10 @@ class Found(NamedTuple):
     """Layouts that the framework refuses, by its message."""
     smallest: Quick | None
     """Of all layouts that were asked, the one that needs least."""
+    interval: tuple[float, float]
+    """Measured over predicted time of a step, between which 9 of 10 measured runs lie."""
     is_complete: bool
-    candidates: list[tuple[Rated, Layout]]
+    candidates: list[tuple[Timed, Layout]]
     """Legal layouts whose states leave room, the fastest first."""
     memory: Ledgers
 
@@ -245,6 +247,7 @@ def _search(asked: Asked, rent: Rent, objective: Objective, top: int, tell: Tell
         too_big=too_big,
         refused=refused,
         smallest=ledgers.smallest,
+        interval=clock.interval(),
         is_complete=complete,
         candidates=timed,
         memory=ledgers,
@@ -257,7 +260,7 @@ def _nothing_legal(asked: Asked, legal: Space) -> str:
     return f"no layout of {asked.gpus:,} GPUs is legal{kept}" + (f": {reasons}" if reasons else "; another value of --fix, or another number of GPUs, has some")
 
 
-def _most_frugal(timed: Iterable[tuple[Rated, Layout]]) -> dict[Mesh, Layout]:
+def _most_frugal(timed: Iterable[tuple[Timed, Layout]]) -> dict[Mesh, Layout]:
     """The layout of each mesh that needs least: the smallest micro-batch, everything recomputed, states sharded, narrow and away as far as can be."""
     found: dict[Mesh, Layout] = {}
     for _, layout in timed:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from everybyte.basics.errors import BadInput
 from everybyte.basics.units import GiB
+from everybyte.plan.layouts.clock import WORDS, Timed
 from everybyte.plan.layouts.layout import AXES, Layout
-from everybyte.plan.layouts.rated import WORDS, Rated
 from everybyte.plan.search import Found, Plan
 
 COMPARED = ("tp", "cp", "pp", "ep", "micro_batch", "virtual", "recompute", "sharding", "grads", "moments")
@@ -19,6 +19,10 @@ FREE = ("virtual", "recompute")
 """What a neighbour on an axis of the mesh may choose anew."""
 MEASURED: dict[str, str] = {
     "products": "TFLOP/s of the large matrix products in the type of the run",
+    "attention": "time of attention's kernels at this length of sequences",
+    "elementwise": "bandwidth of a long copy in the device's memory",
+    "head": "TFLOP/s of the product with the vocabulary",
+    "host": "time of a step with a tiny micro-batch, which the host bounds",
     "recompute": "TFLOP/s of the large matrix products in the type of the run",
     "bubble": "time of one micro-batch on the first and on the last pipeline stage",
     "pipeline": "bandwidth of send and receive between two machines",
@@ -61,7 +65,7 @@ def neighbours(found: Found, plan: Plan) -> tuple[Neighbour, ...]:
 def _on(found: Found, plan: Plan, choice: str) -> Iterator[Neighbour]:
     """The fastest layout for each other value of one choice; of sizes only the next smaller and the next larger."""
     mine = getattr(plan.layout, choice)
-    by_value: dict[object, tuple[Rated, Layout]] = {}
+    by_value: dict[object, tuple[Timed, Layout]] = {}
     for time, layout in found.candidates:
         value = getattr(layout, choice)
         if value != mine and value not in by_value and _differs_only(layout, plan.layout, choice):
@@ -81,7 +85,7 @@ def _differs_only(layout: Layout, plan: Layout, choice: str) -> bool:
     return all(getattr(layout, name) == getattr(plan, name) for name in AXES if name not in free)
 
 
-def _neighbour(found: Found, plan: Plan, choice: str, time: Rated, layout: Layout) -> Neighbour:
+def _neighbour(found: Found, plan: Plan, choice: str, time: Timed, layout: Layout) -> Neighbour:
     value = layout.recompute.label if choice == "recompute" else str(getattr(layout, choice))
     slower = time.seconds / plan.seconds - 1
     answered = found.memory.answer(layout)

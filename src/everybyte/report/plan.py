@@ -11,14 +11,13 @@ from rich.text import Text
 
 from everybyte.basics.units import GiB
 from everybyte.job import job_to_dict
+from everybyte.plan.layouts.clock import WORDS
 from everybyte.plan.layouts.layout import chosen
-from everybyte.plan.layouts.rated import WORDS
 from everybyte.plan.search import Found, Plan
 from everybyte.plan.whole import Planned
 from everybyte.plan.why import deciding, neighbours
 from everybyte.report.columns import Cell, columns, wrap
 
-RATED = "Times are at the rated speeds of card and links: real steps are longer. Plans are compared by them; the memory is the ledger's."
 MOST_REASONS = 8
 ADAM = 16
 """Bytes of a parameter in mixed precision with Adam: 2 weight, 2 gradient, 4 master copy, 8 moments (Rajbhandari et al. 2020, section 3.1)."""
@@ -29,7 +28,7 @@ def show_plan(console: Console, planned: Planned, *, explained: int = 0) -> None
     console.print(Text(_title(planned), style="bold"))
     if planned.plans:
         console.print(_table(planned.plans, console.width))
-        _say(console, RATED, "dim")
+        _say(console, _sure(planned.found[0]), "dim")
         _front(console, planned)
     else:
         _say(console, _nothing(planned.found))
@@ -85,6 +84,12 @@ def _states(plan: Plan) -> str:
     parts += [f"{layout.grads} grads" if layout.grads else "", f"{layout.moments} moments" if layout.moments else ""]
     parts += [f"{layout.offload} on host" if layout.offload != "none" else ""]
     return ", ".join(part for part in parts if part)
+
+
+def _sure(found: Found) -> str:
+    """How sure the times are."""
+    low, high = found.interval
+    return f"9 of 10 measured steps of such models take {low:.2f} to {high:.2f} times as long as predicted; the memory is the ledger's."
 
 
 def _front(console: Console, planned: Planned) -> None:

@@ -23,6 +23,7 @@ from everybyte.plan.time.training.setting import train_setting
 from everybyte.plan.time.training.step import training_step
 
 RANGES = "speed_ranges.csv"
+MODEL_FLOPS = "model FLOPs: 6 a weight that a token meets, causal attention counted once; mfu of the dense 16-bit peak"
 
 
 class Speed(Record, frozen=True):
@@ -83,8 +84,14 @@ def _training(job: Job, shape: NetworkShape, card: SpeedCard) -> Speed | str:
         "tflops_per_gpu": flops / TERA,
         "mfu": flops / card.products["bf16"],
     }
-    kind = f"train {'moe' if shape.expert_parameters else 'dense'}"
-    return _speed(figures, kind, ledger, None, "model FLOPs: 6 a weight that a token meets, causal attention counted once; mfu of the dense 16-bit peak", card)
+    return _speed(
+        figures,
+        _training_kind(shape),
+        ledger,
+        None,
+        "model FLOPs: 6 a weight that a token meets, causal attention counted once; mfu of the dense 16-bit peak",
+        card,
+    )
 
 
 def _serving(job: Job, network: Network, shape: NetworkShape, card: SpeedCard, cache_tokens: int | None) -> Speed | str:
@@ -143,6 +150,15 @@ def _measured_as(figure: str) -> str:
     if figure == "decode.batch_tokens_per_s":
         return "decode.tokens_per_s"
     return "step.time_s" if figure in ("tokens_per_s_per_gpu", "tflops_per_gpu", "mfu") else figure
+
+
+def step_interval(shape: NetworkShape) -> tuple[float, float]:
+    """Measured over predicted time of a training step, between which 9 of 10 measured rows of the kind lie."""
+    return _ranges()["step.time_s", _training_kind(shape)]
+
+
+def _training_kind(shape: NetworkShape) -> str:
+    return f"train {'moe' if shape.expert_parameters else 'dense'}"
 
 
 @cache

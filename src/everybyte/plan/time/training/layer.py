@@ -283,7 +283,7 @@ def _recomputed(
     if s.recompute == "none":
         return 0.0
     if s.recompute == "full" or s.recompute_every:
-        return forward / max(1, s.recompute_every)
+        return forward * s.recompute_share / max(1, s.recompute_every)
     mixed, gated, moved = elementwise
     if s.recompute_modules:
         stream = card.stream * STREAMS

@@ -8,7 +8,7 @@ from typing import Any
 from everybyte.basics.record import Record
 from everybyte.catalog.speed_cards import NODE, SpeedCard
 from everybyte.job import Job
-from everybyte.job.form import Recompute, Train
+from everybyte.job.form import Train
 from everybyte.plan.time.shape import NetworkShape
 
 MEGATRON = ("megatron", "nemo")
@@ -56,6 +56,8 @@ class TrainSetting(Record, frozen=True):
     recompute: str
     recompute_modules: tuple[str, ...]
     recompute_every: int
+    recompute_share: float
+    """Share of the layers that full recomputation takes (Megatron's method `block`)."""
     lora: bool
     lora_mlp: bool
     lora_bytes: float
@@ -140,7 +142,7 @@ def train_setting(job: Job, shape: NetworkShape, card: SpeedCard) -> TrainSettin
         precision=precision,
         sharding=sharding,
         attention=_attention(train, extra, framework, version),
-        **_recompute(train.recompute),
+        **_recompute(train, shape.count),
         **_adapter(train, extra, framework, version),
         quantized=train.quantization is not None,
         compiled=bool(train.compile),
@@ -190,8 +192,12 @@ def _attention(train: Train, extra: dict[str, Any], framework: str, version: str
     return kernel
 
 
-def _recompute(stated: Recompute | None) -> dict[str, Any]:
+def _recompute(train: Train, layers: int) -> dict[str, Any]:
+    stated, pipeline, mesh = train.recompute, train.pipeline, train.mesh
+    chunks = ((mesh and mesh.pp) or 1) * ((pipeline and pipeline.virtual) or 1)
+    share = min(1.0, stated.layers * chunks / layers) if stated is not None and stated.method == "block" and stated.layers else 1.0
     return {
+        "recompute_share": share,
         "recompute": (stated and stated.policy) or "none",
         "recompute_modules": tuple((stated and stated.modules) or ()),
         "recompute_every": (stated and stated.every) or 0,

@@ -36,9 +36,9 @@ SPLIT_BACKWARD, SPLIT_BUBBLE = ("zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipe-
 """Schedules that fill the bubble with weight gradients, and what is left of it."""
 
 
-def training_step(shape: NetworkShape, s: TrainSetting, card: SpeedCard) -> TimeLedger:
-    """The terms of one step of the slowest rank."""
-    times = [(layer_time(layer, s, card), count * s.layers / shape.count) for layer, count in shape.layers]
+def training_step(shape: NetworkShape, s: TrainSetting, card: SpeedCard, times: LayerTimes | None = None) -> TimeLedger:
+    """The terms of one step of the slowest rank; `times` are those of the layers where they are known already."""
+    times = times or layer_times(shape, s, card)
     layers = float(s.layers)
     compute = sum(count * time.seconds for time, count in times)
     head = _head(shape, s, card) * (2 if s.mtp else 1) + (times[-1][0].seconds if s.mtp else 0.0)
@@ -62,6 +62,15 @@ def training_step(shape: NetworkShape, s: TrainSetting, card: SpeedCard) -> Time
     return TimeLedger(tuple(term for term in terms if term.seconds > 0))
 
 
+LayerTimes = tuple[tuple[LayerTime, float], ...]
+"""Time of each kind of block, and how many there are."""
+
+
+def layer_times(shape: NetworkShape, s: TrainSetting, card: SpeedCard) -> LayerTimes:
+    """The time of every kind of block."""
+    return tuple((layer_time(layer, s, card), count * s.layers / shape.count) for layer, count in shape.layers)
+
+
 PARTS = (
     ("products", "matrix products", "FLOPs by shape / (peak × share of the card)", "tables of matrix products by shape and card"),
     ("attention", "attention", "4·b·a·d·s²/2 forward, 2.5 × that backward / kernel's rate", "FlashAttention-2 and -3 papers"),
@@ -75,7 +84,7 @@ PARTS = (
 """Field of a layer's time, name, formula and source of its term."""
 
 
-def _of_layers(times: list[tuple[LayerTime, float]], passes: float) -> tuple[Term, ...]:
+def _of_layers(times: LayerTimes, passes: float) -> tuple[Term, ...]:
     return tuple(Term(name, passes * sum(count * getattr(time, field) for time, count in times), formula, source) for field, name, formula, source in PARTS)
 
 
