@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -198,6 +198,31 @@ def headline(job: Job | dict[str, Any] | str) -> dict[str, int]:
     worst = max(totals, key=lambda t: max(t.values()))
     host = _host(found, job)
     return {"peak.allocated": max(worst.values()), **_static(worst), **found.figures, **({"host.bytes": host["bytes"]} if host else {})}
+
+
+class DevicePeak(NamedTuple):
+    """What the worst rank has on its device at its peak, by a replay of the allocator."""
+
+    allocated: int
+    device: int
+    high: int
+    """The upper end of the 90 % interval of `device`."""
+    fits: bool
+    """Whether `device` has room, and nothing refuses the job."""
+
+
+def device_peak(job: Job) -> DevicePeak:
+    """The figures on the device as `estimate` has them, without rows; ranks that another one covers are not replayed."""
+    _, device, found = accounted(job)
+    allocator = allocator_settings(job, device, expandable=found.expandable)
+    ranks = [(rank, beside(rank, device)) for rank in found.ranks if not rank.is_covered]
+    reserved = [_reserved(rank.bill, max(device.capacity - outside, 0), device.capacity, allocator).peak for rank, outside in ranks]
+    needed, worst = max(((peak + outside, rank) for (rank, outside), peak in zip(ranks, reserved, strict=True)), key=lambda pair: pair[0])
+    figures = {"peak.allocated": max(worst.bill.totals().values()), "peak.device": needed}
+    high = int(_ranges(job, figures, {}).get("peak.device", (0, needed))[1])
+    allowed = allocator.allowed_bytes(device.capacity)
+    is_allowed = not 0 < allowed < max(reserved)
+    return DevicePeak(figures["peak.allocated"], needed, max(high, needed), needed <= device.capacity and is_allowed and not found.refusals)
 
 
 def runs_over(job: Job) -> bool:

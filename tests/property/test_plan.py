@@ -41,6 +41,7 @@ def test_no_plan_breaks_a_rule(framework: str, model: str, gpus: int, risk: bool
         assert one.dp * one.micro_batch * one.grad_accum == 64
         found = estimate(read_job(job_to_dict(plan.job)))
         assert found.fits
+        assert found.figures["peak.device"] == plan.memory.peak_device
         assert risk or found.range.get("peak.device", (0, found.figures["peak.device"]))[1] <= plan.memory.capacity
     assert list(result.plans) == sorted(result.plans, key=lambda plan: plan.seconds)
 

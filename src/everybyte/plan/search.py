@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from everybyte.basics.errors import BadInput
 from everybyte.basics.record import Record
 from everybyte.basics.units import GiB
-from everybyte.estimator import estimate
+from everybyte.estimator import device_peak
 from everybyte.job import Job
 from everybyte.plan.layouts.as_job import Jobs
 from everybyte.plan.layouts.asked import Asked
@@ -149,11 +149,9 @@ class Ledgers:
         return self.full[layout]
 
     def _verified(self, job: Job, memory: Quick) -> Quick | None:
-        found = estimate(job)
-        device = found.figures["peak.device"]
-        high = max(int(found.range.get("peak.device", (device, device))[1]), device)
-        whole = replace(memory, peak_allocated=found.figures["peak.allocated"], peak_device=device, peak_device_high=high)
-        return whole if found.fits and self.over(whole) is None else None
+        peak = device_peak(job)
+        whole = replace(memory, peak_allocated=peak.allocated, peak_device=peak.device, peak_device_high=peak.high)
+        return whole if peak.fits and self.over(whole) is None else None
 
     def leaner_fit(self, layout: Layout) -> bool:
         """Whether the layouts fit that need no more than this one: the smallest micro-batch, one chunk a rank, 16-bit gradients and moments. Each is asked
