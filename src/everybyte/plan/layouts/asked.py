@@ -76,7 +76,7 @@ def asked_for(job: Job, gpus: int, fixed: Mapping[str, str] | None = None, globa
     """The question behind a job on `gpus` GPUs. Raises BadInput where the job says too little."""
     train, hardware = job.train, job.hardware
     if train is None:
-        raise BadInput("train", "is needed: this plans training; for a server say --serve")
+        raise BadInput("train", "is needed: this plans training; for servers there are `everybyte fit` and `everybyte hardware`")
     if hardware is None or hardware.gpu is None:
         raise BadInput("hardware.gpu", "is needed to say what fits; name a GPU")
     if not train.seq_len:
