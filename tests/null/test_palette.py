@@ -13,7 +13,8 @@ from everybyte.ledger.entry import CATEGORIES
 from everybyte.report.charts.spec import in_stack_order
 from everybyte.report.palette import BACKGROUND, BAD, CATEGORY_COLOUR, FAINT_TEXT, GOOD, STACK, TEXT, Theme, contrast, ink_on
 
-EXAMPLES = sorted(path for path in Path(__file__).parents[2].glob("examples/**/*.yaml") if path.parent.name != "configs")
+EXAMPLES = sorted(path for path in Path(__file__).parents[2].glob("examples/**/*.yaml") if path.parent.name not in ("configs", "plan"))
+"""Jobs that are answered; those of `plan` leave the layout open."""
 THEMES: tuple[Theme, ...] = ("light", "dark")
 LIGHTER = 7.5
 """Steps of CIE L* between neighbours. One step is what can just be seen; a rim of the background parts them besides."""

@@ -112,6 +112,14 @@ def test_measured_rates_of_a_machine_replace_the_cards() -> None:
     assert after["optimizer"] == before["optimizer"]
 
 
+def test_a_frozen_base_has_no_weight_gradients() -> None:
+    """An adapter's step counts 4 FLOPs a weight of the base, a full one 6, and it is shorter."""
+    full, lora = speed(training()), speed(training(adapter={"kind": "lora", "rank": 16}))
+    assert dict(lora.figures)["step.time_s"] < dict(full.figures)["step.time_s"]
+    shape = network_shape("meta-llama/Llama-3.1-8B")
+    assert shape.training_flops(4096) - shape.training_flops(4096, is_frozen=True) == 2 * shape.active_parameters
+
+
 def serving(**load: Any) -> dict[str, float]:
     """Figures of a vLLM server of Llama 8B under a load."""
     job = {"model": "meta-llama/Llama-3.1-8B", "hardware": {"gpu": "H100-SXM5-80GB", "gpus": 1}, "serve": {"engine": "vllm", "context": 16384, "load": load}}

@@ -23,7 +23,7 @@ from everybyte.plan.time.training.setting import train_setting
 from everybyte.plan.time.training.step import training_step
 
 RANGES = "speed_ranges.csv"
-MODEL_FLOPS = "model FLOPs: 6 a weight that a token meets, causal attention counted once; mfu of the dense 16-bit peak"
+MODEL_FLOPS = "model FLOPs: 6 a weight that a token meets (4 under an adapter), causal attention counted once; mfu of the dense 16-bit peak"
 
 
 class Speed(Record, frozen=True):
@@ -77,7 +77,7 @@ def _training(job: Job, shape: NetworkShape, card: SpeedCard) -> Speed | str:
     s = train_setting(job, shape, card)
     ledger = training_step(shape, s, card)
     tokens = s.tokens_per_step / s.gpus / ledger.seconds
-    flops = tokens * shape.training_flops(s.length)
+    flops = tokens * shape.training_flops(s.length, is_frozen=s.lora)
     figures = {
         "step.time_s": ledger.seconds,
         "tokens_per_s_per_gpu": tokens,
@@ -89,7 +89,7 @@ def _training(job: Job, shape: NetworkShape, card: SpeedCard) -> Speed | str:
         _training_kind(shape),
         ledger,
         None,
-        "model FLOPs: 6 a weight that a token meets, causal attention counted once; mfu of the dense 16-bit peak",
+        "model FLOPs: 6 a weight that a token meets (4 under an adapter), causal attention counted once; mfu of the dense 16-bit peak",
         card,
     )
 

@@ -127,9 +127,10 @@ class NetworkShape(Record, frozen=True):
         share = 0.5 if causal else 1.0
         return sum(count * 2.0 * (layer.query + layer.value) * length * share for layer, count in self.layers if layer.heads)
 
-    def training_flops(self, length: int) -> float:
-        """Model FLOPs a token of a training step: 6 a weight that a token meets, and attention with the causal half counted once."""
-        return 3 * (2.0 * self.active_parameters + self.scores_flops(length))
+    def training_flops(self, length: int, *, is_frozen: bool = False) -> float:
+        """Model FLOPs a token of a training step: 6 a weight that a token meets, 4 of a frozen base, which has no weight gradient; and attention with the
+        causal half counted once."""
+        return (4.0 if is_frozen else 6.0) * self.active_parameters + 3 * self.scores_flops(length)
 
 
 @lru_cache(maxsize=128)

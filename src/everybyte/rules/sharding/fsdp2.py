@@ -45,11 +45,13 @@ class Piece(NamedTuple):
     """Their sum."""
     trained: int
     """Padded numbers that get a gradient."""
+    plain: int
+    """The same without padding: autograd's own gradients have the shapes of the parameters."""
     own: int
     """Of these, this rank's."""
 
 
-EMPTY = Piece((), 0, 0, 0)
+EMPTY = Piece((), 0, 0, 0, 0)
 
 
 class Fsdp2(Sharded, frozen=True):
@@ -160,7 +162,7 @@ class Fsdp2Moves(UnitMoves):
         for index in (-1, *range(len(self.step.row))):
             piece = self.root_piece if index < 0 else self.pieces[index]
             whole = layout.whole(ROOT if index < 0 else self.step.row[index].part)
-            size = layout.summed(recipe).nbytes(piece.trained) if whole else layout.shard(recipe).nbytes(piece.own)
+            size = layout.summed(recipe).nbytes(piece.plain) if whole else layout.shard(recipe).nbytes(piece.own)
             for _ in range(1 if index < 0 else self.step.row[index].copies):
                 ops += self.make(accumulated_of(index) if whole else f"shares/{index}", size, 0 if whole else REDUCE)
         return ops
@@ -251,7 +253,7 @@ class Fsdp2Moves(UnitMoves):
 def pieces_of(network: Network, setup: Setup, layout: Fsdp2) -> dict[str, Piece]:
     """What the units of a network move, by name."""
     whole: dict[str, list[int]] = {}
-    counts: dict[str, tuple[int, int]] = {}
+    counts: dict[str, tuple[int, int, int]] = {}
     for row in declared(network, setup):
         p, name = row.parameter, layout.units.of(row.part)
         if not layout.shards(p) or not p.dims:
@@ -261,9 +263,9 @@ def pieces_of(network: Network, setup: Setup, layout: Fsdp2) -> dict[str, Piece]
         by_rows = ways <= p.dims[0].size or EXPERTS not in f".{p.name}"
         numel = padded_numel(p, ways) if by_rows else elements(p.dims)[0]
         whole.setdefault(name, []).extend([gathered_bytes(p, setup, layout.packed_tensors, numel)] * times)
-        trained, own = counts.get(name, (0, 0))
+        trained, plain, own = counts.get(name, (0, 0, 0))
         more = numel * times if p.trainable else 0
-        counts[name] = trained + more, own + ceil_div(more, ways)
+        counts[name] = trained + more, plain + (elements(p.dims)[0] * times if p.trainable else 0), own + ceil_div(more, ways)
     return {name: Piece(tuple(sizes), sum(sizes), *counts[name]) for name, sizes in whole.items()}
 
 
