@@ -357,3 +357,19 @@ def test_help_has_groups_and_every_flag_a_meaning(purpose: str, width: str, monk
     options = out[out.index("Hardware:") :]
     assert max(map(len, options.splitlines())) <= int(width)
     assert "unsloth" not in options
+
+
+def test_the_ledger_of_time_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    """`explain JOB time` shows every term with its formula, and as JSON the terms add up to the step."""
+    assert run(["explain", EXAMPLE, "time"]) == 0
+    assert "matrix products" in capsys.readouterr().out
+    run(["explain", EXAMPLE, "time", "--json"])
+    (line,) = json_lines(capsys)
+    terms = line["time"]
+    run(["estimate", EXAMPLE, "--json"])
+    (answer,) = json_lines(capsys)
+    assert sum(term["seconds"] for term in terms) == pytest.approx(answer["figures"]["step.time_s"])
+    assert all(term["formula"] and term["source"] for term in terms)
+
+
+EXAMPLE = str(Path(__file__).parents[2] / "examples" / "llama-3.1-8b-lora-24gb.yaml")

@@ -149,3 +149,15 @@ def test_why_there_is_no_speed_is_said() -> None:
     answer = everybyte.estimate({"everybyte": 1, **job})
     assert "step.time_s" not in answer.figures
     assert any("no figures of speed: not for train.precision fp32" in line for line in answer.assumptions)
+
+
+def test_an_open_loop_holds_as_many_as_arrive() -> None:
+    """Requests in the server are rate times their stay (Little's law); a faster rate is slower for each, and one too fast is said to be."""
+    slow, fast = serving(prompt=512, output=256, rate=1), serving(prompt=512, output=256, rate=10)
+    assert slow["decode.tokens_per_s"] > fast["decode.tokens_per_s"]
+    assert slow["ttft_s"] < fast["ttft_s"]
+    closed = serving(prompt=512, output=256, concurrency=round(10 * (fast["ttft_s"] + 256 / fast["decode.tokens_per_s"])))
+    assert closed["decode.tokens_per_s"] == pytest.approx(fast["decode.tokens_per_s"], rel=0.1)
+    hardware = {"gpu": "H100-SXM5-80GB", "gpus": 1}
+    flooded = {"model": "meta-llama/Llama-3.1-8B", "hardware": hardware, "serve": {"engine": "vllm", "load": {"prompt": 4000, "output": 10, "rate": 500}}}
+    assert "more than this server keeps up with" in speed(flooded).basis

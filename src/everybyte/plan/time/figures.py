@@ -105,6 +105,9 @@ def _serving(job: Job, network: Network, shape: NetworkShape, card: SpeedCard, c
         figures["decode.batch_tokens_per_s"] = together.batch_tokens_per_s
     figures |= {"prefill.tokens_per_s": s.load.prompt / found.prompt.seconds, "ttft_s": found.first_token}
     basis = said_load(s) if s.load.stated else f"{said_load(s)} (serve.load states another)"
+    if s.load.rate:
+        basis = f"{s.load.rate:g} requests a second, {found.sequences:,} at a time, prompt {s.load.prompt:,}, output {s.load.output:,} tokens"
+        basis += "" if found.keeps_up else "; more than this server keeps up with"
     if together is not found and together.sequences > 1:
         basis += f"; all together: {together.sequences:,} such requests"
     return _speed(figures, _kind(s, shape), found.step, found.prompt, basis, card)
