@@ -116,18 +116,11 @@ def _asked(words: Sequence[str], providers: Sequence[str]) -> Sequence[Gpu]:
 
 
 def tokens_per_s(answer: Answer, gpus: int) -> float | None:
-    """Tokens a second of all GPUs together: what the job trains, or all sequences of a server together."""
+    """Tokens a second of all GPUs together: what the job trains, or what a server generates under the load that the job states, else with a full cache."""
     trained = answer.figures.get("tokens_per_s_per_gpu")
     if trained is not None:
         return trained * gpus
-    one = answer.figures.get("decode.tokens_per_s")
-    return None if one is None else one * _sequences(answer)
-
-
-def _sequences(answer: Answer) -> int:
-    """Sequences that a server generates at once, under the load that the job states; one without a load."""
-    serve = answer.job.get("serve") or {}
-    return int((serve.get("load") or {}).get("concurrency") or (serve.get("extra") or {}).get("concurrency") or 1)
+    return answer.figures.get("decode.batch_tokens_per_s") or answer.figures.get("decode.tokens_per_s")
 
 
 def _price(row: Row) -> tuple[bool, float, bool, float, int, str]:
