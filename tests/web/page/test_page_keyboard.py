@@ -69,6 +69,7 @@ def test_what_is_typed_is_taken_when_the_field_is_left(visitor: Visitor) -> None
     visitor.field("GPU").fill("a100")
     visitor.page.keyboard.press("Tab")
     visitor.page.wait_for_function("() => document.activeElement.type === 'number'")
+    visitor.page.wait_for_function("field => field.value === 'A100-SXM4-80GB'", arg=visitor.field("GPU").element_handle())
     visitor.settle()
     assert visitor.job["hardware"]["gpu"] == "A100-SXM4-80GB"
     visitor.field("GPU").fill("h100")
