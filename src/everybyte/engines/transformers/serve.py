@@ -12,6 +12,7 @@ from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of, inferred
 from everybyte.catalog.releases import Release, release_in
 from everybyte.engines.transformers.extra import ServeKeys
+from everybyte.engines.transformers.rotary import table_lines
 from everybyte.job import Job, Serve
 from everybyte.job.extra import section
 from everybyte.layers.network import Network
@@ -78,6 +79,7 @@ def account(job: Job, network: Network, device: Device) -> Account:
         device.compute_capability,
         caches=caches,
         decodes=not one_pass,
+        beside=table_lines(network, release, weights),
     )
     figures = cache_figures(network, bill)
     if stored is not None and stored.tensors:

@@ -33,13 +33,15 @@ class Generation(Record, frozen=True):
     compute_capability: str
     caches: bool = True
     decodes: bool = True
+    beside: tuple[Line, ...] = ()
+    """What the model keeps beside its weights from loading on."""
 
     def static(self) -> list[Line]:
         """Rows that live all the time."""
         batch = self.prompt
         size = 8 * batch.b * batch.s
         ids = Line("input/ids", "input", size, plain("8·b·s", b=batch.b, s=batch.s), "token ids, int64")
-        return [*weight_lines(self.network, self.setup, WHOLE), workspace_line(self.compute_capability, 1), ids]
+        return [*weight_lines(self.network, self.setup, WHOLE), *self.beside, workspace_line(self.compute_capability, 1), ids]
 
     def timeline(self, phase: str) -> StepTimeline:
         """The forward pass of a phase."""
@@ -94,7 +96,7 @@ class Generation(Record, frozen=True):
             key += 1
             yield key, tensor_bytes(parameter, self.setup)
         for line in self.static():
-            if line.category != "parameter":
+            if line.category != "parameter" or line in self.beside:
                 key += 1
                 yield key, line.bytes
         for phase in self.steps():
