@@ -16,6 +16,7 @@ from everybyte.basics.units import GiB
 from everybyte.catalog.gpus import find_gpu
 from everybyte.catalog.models import relative_of
 from everybyte.catalog.ranges import intervals
+from everybyte.engines.idle_keys import tell_idle_keys
 from everybyte.engines.registry import account, folder_of, runs_on_host, runs_on_several
 from everybyte.job import CustomGpu, Job, job_to_dict, read_job
 from everybyte.job.pattern import model_of
@@ -47,6 +48,7 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
     """
     job = job if isinstance(job, Job) else read_job(job)
     network, device, found = accounted(job)
+    tell_idle_keys(job, found, lambda other: accounted(other)[2])
     allocator = allocator_settings(job, device, expandable=found.expandable)
     replays = [_reserved(rank.bill, max(device.capacity - beside(rank, device), 0), device.capacity, allocator) for rank in found.ranks]
     ranks = tuple(_rank_answer(rank, device, reserved.peak) for rank, reserved in zip(found.ranks, replays, strict=True))
