@@ -169,7 +169,7 @@ def test_the_walk_knows_every_key() -> None:
     [
         (job("serve", "tgi", ubatch=64), "serve.ubatch is not read: tgi has no such setting"),
         (job("serve", "tgi", lora=True), "not worked out, so not counted: serve.lora"),
-        (job("train", "litgpt", loss="fused-linear"), "given without effect: train.loss.kind; litgpt does not have that"),
+        (job("train", "litgpt", kernels=["liger"]), "given without effect: train.kernels.liger; litgpt does not have that"),
         (job("train", "pytorch", extra={"forward_prefetch": True}), "given without effect: train.extra.forward_prefetch"),
     ],
 )
@@ -182,6 +182,13 @@ def test_known_reasons_are_assumptions() -> None:
     """What has no effect by its nature says why, and is no warning."""
     found = estimate(job("train", "pytorch", grad_clip=1.0))
     assert any("train.grad_clip changes nothing here: gradients are scaled" in text for text in found.assumptions)
+    assert not found.warnings
+
+
+def test_what_another_value_would_change_is_an_assumption() -> None:
+    """The key is read, and this value of it says what holds without it."""
+    found = estimate(job("train", "pytorch", dtypes={"optimizer": "bf16"}))
+    assert "the answer is the same without train.dtypes.optimizer" in found.assumptions
     assert not found.warnings
 
 
