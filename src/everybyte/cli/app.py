@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "export": "Write a job as the configuration or command of another tool.",
     "fit": "The largest batch, context ... that fits, or the fewest GPUs.",
     "plan": "The fastest or cheapest layouts of a training job that fit.",
+    "sweep": "Many jobs at once: models x hardware x settings, as one table.",
     "hardware": "Which GPUs and cloud instances hold a job, and at what price.",
     "trace": "Run real PyTorch code on fake tensors and record every allocation.",
     "compare": "Compare two jobs or answers, row by row.",
