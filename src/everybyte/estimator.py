@@ -27,6 +27,7 @@ from everybyte.ledger.entry import Phase
 from everybyte.ledger.ledger import Ledger
 from everybyte.models.count import active_count, parameter_count
 from everybyte.models.source import network_of
+from everybyte.models.vocabulary import with_added_tokens
 from everybyte.rules.accounting.account import Account, Bill, Device, Rank
 from everybyte.rules.accounting.overhead import context_line
 
@@ -51,14 +52,14 @@ def estimate(job: Job | dict[str, Any] | str) -> Answer:
     tell_idle_keys(job, found, lambda other: accounted(other)[2])
     allocator = allocator_settings(job, device, expandable=found.expandable)
     replays = [_reserved(rank.bill, max(device.capacity - beside(rank, device), 0), device.capacity, allocator) for rank in found.ranks]
-    ranks = tuple(_rank_answer(rank, device, reserved.peak) for rank, reserved in zip(found.ranks, replays, strict=True))
+    ranks = tuple(_rank_answer(rank, device, reserved) for rank, reserved in zip(found.ranks, replays, strict=True))
     worst = max(ranks, key=lambda r: r.figures.get("peak.device", 0))
     host = _host(found, job)
     figures: dict[str, float] = {**worst.figures, **found.figures, **({"host.bytes": host["bytes"]} if host else {})}
     given = {k: int(v) for k, v in (job.given or {}).items() if k in figures}
     figures.update(given)
     capacity = device.capacity
-    needed = int(figures.get("peak.device", 0))
+    needed = int(figures.get("peak.device.instant", figures.get("peak.device", 0)))
     lacks = (*_lacks_host_memory(job, figures), *_above_the_allowed(ranks, allocator, capacity))
     return Answer(
         name=job.name or "",
@@ -240,6 +241,8 @@ def runs_over(job: Job) -> bool:
 def accounted(job: Job) -> tuple[Network, Device, Account]:
     """The model of a job, its device, and what the engine says of its ranks."""
     network = network_of(model_of(job), "model")
+    if job.train is not None and job.train.added_tokens:
+        network = with_added_tokens(network, job.train.added_tokens, "train.added_tokens")
     device = device_of(job)
     if job.given and "capacity" in job.given:
         device = device._replace(capacity=int(job.given["capacity"]))
@@ -274,13 +277,15 @@ def beside(rank: Rank, device: Device) -> int:
     return sum(line.bytes for line in _beside(rank, device))
 
 
-def _rank_answer(rank: Rank, device: Device, peak_reserved: int) -> RankAnswer:
+def _rank_answer(rank: Rank, device: Device, reserved: Reserved) -> RankAnswer:
     ledger = _ledger(rank.bill)
     phases = ledger.phases()
     peak = max(phases, key=lambda p: p.allocated)
     totals = {p.name: p.allocated for p in phases}
-    device_bytes = peak_reserved + beside(rank, device)
-    figures = {"peak.allocated": peak.allocated, "peak.reserved": peak_reserved, "peak.device": device_bytes, **_static(totals)}
+    outside = beside(rank, device)
+    figures = {"peak.allocated": peak.allocated, "peak.reserved": reserved.peak, "peak.device": reserved.sampled + outside, **_static(totals)}
+    if reserved.left:
+        figures["peak.device.instant"] = reserved.peak + outside
     return RankAnswer(
         label=rank.label,
         gpus=rank.gpus,

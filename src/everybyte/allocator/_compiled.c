@@ -529,7 +529,7 @@ static PyObject *limited_peak(PyObject *self, PyObject *args) {
     Heap heap = {.limit = limit};
     int done = limit > 0 ? run(&heap, events) : OUT_OF_MEMORY;
     if (!done && !heap.beyond)
-        answer = Py_BuildValue("LL", (long long)heap.peak, (long long)heap.retries);
+        answer = Py_BuildValue("LLL", (long long)heap.peak, (long long)heap.retries, (long long)heap.reserved);
     else if (done != -1)
         answer = Py_BuildValue("");
     clear(&heap);
@@ -538,7 +538,7 @@ static PyObject *limited_peak(PyObject *self, PyObject *args) {
 
 static PyMethodDef methods[] = {
     {"endless_peak", endless_peak, METH_VARARGS, "endless_peak(events, expandable) -> (bytes reserved, bytes that live)"},
-    {"limited_peak", limited_peak, METH_VARARGS, "limited_peak(events, limit) -> (bytes reserved, times that the cache was emptied for want of room), or None"},
+    {"limited_peak", limited_peak, METH_VARARGS, "limited_peak(events, limit) -> (bytes reserved, times that the cache was emptied for want of room, bytes reserved at the end), or None"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -32,14 +32,14 @@ def endless_peak(items: list[Event | Played], expandable: bool) -> tuple[int, in
     return needed, living
 
 
-def limited_peak(items: list[Event | Played], limit: int) -> tuple[int, int] | None:
-    """The peak of reserved bytes where no more than `limit` may be reserved, and how often cached blocks were given back for want of room; None where that
-    was not enough. Segments do not expand."""
+def limited_peak(items: list[Event | Played], limit: int) -> tuple[int, int, int] | None:
+    """The peak of reserved bytes where no more than `limit` may be reserved, how often cached blocks were given back for want of room, and what is
+    reserved at the end; None where giving back was not enough. Segments do not expand."""
     try:
         served = replay(flat(items), DEFAULT, limit)
     except OutOfMemory:
         return None
-    return served.peak_reserved, served.retries
+    return served.peak_reserved, served.retries, served.reserved
 
 
 def _by_stream(events: list[Event]) -> list[list[Event]]:

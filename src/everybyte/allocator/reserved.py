@@ -23,6 +23,14 @@ class Reserved(NamedTuple):
     retries: int = 0
     blocks: int = 0
     """The peak of the blocks in use where the settings make them larger than what was asked for; 0: they do not."""
+    left: int = 0
+    """What is reserved when a step ends, where cached blocks were given back in it; 0: they were not, and the peak stays."""
+
+    @property
+    def sampled(self) -> int:
+        """What a reading once a second sees. The host runs ahead of the GPU, so that between the growth to the limit and the moment in which the cache is
+        given back lie milliseconds; what is left then stays until the next step."""
+        return self.left or self.peak
 
 
 def peak_reserved(script: Iterable[Event], settings: AllocatorSettings = DEFAULT, capacity: int = 0, *, total: int = 0) -> Reserved:
@@ -43,7 +51,10 @@ def peak_reserved(script: Iterable[Event], settings: AllocatorSettings = DEFAULT
     # near the limit every MiB counts, and all pools are given back together: all events are replayed
     if settings == DEFAULT:
         found = fastest.limited_peak(items, limit)
-        return Reserved(needed) if found is None else Reserved(*found)
+        if found is None:
+            return Reserved(needed)
+        peak, retries, left = found
+        return Reserved(peak, retries, left=left if retries else 0)
     return _on_device(items, settings, capacity, total, blocks=blocks > 0) or Reserved(needed, blocks=blocks)
 
 
@@ -56,7 +67,8 @@ def _on_device(items: list[Event | Played], settings: AllocatorSettings, capacit
         served = replay(flat(items), settings, capacity, total=total)
     except OutOfMemory:
         return None
-    return Reserved(served.peak_reserved, served.retries, served.peak_allocated if blocks else 0)
+    left = served.reserved if served.retries else 0
+    return Reserved(served.peak_reserved, served.retries, served.peak_allocated if blocks else 0, left)
 
 
 def _endless(items: list[Event | Played], settings: AllocatorSettings) -> tuple[int, int, int]:

@@ -276,6 +276,8 @@ class Train(Form, frozen=True, kw_only=True):
     quantization: Quantization | None = None
     freeze: Names | None = None
     """Patterns of modules that are not trained."""
+    added_tokens: Count | None = None
+    """Tokens that the trainer adds to the vocabulary (a padding token, special tokens): embedding and head have so many rows more."""
     mesh: Mesh | None = None
     sharding: words.Sharding | None = None
     """What data-parallel ranks share."""

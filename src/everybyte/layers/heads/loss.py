@@ -121,8 +121,9 @@ def unraised(t: Tape, head: Head, x: Value, *, entropy: Entropy) -> Value:
 
 
 def _shifted(t: Tape, logits: Value) -> Value:
-    """`logits[..., :-1, :].contiguous()`: one position less a sequence."""
-    return ops.contiguous(t, ops.narrow(t, logits, (SHIFTED_TOKENS, *logits.dims[1:])))
+    """`logits[..., :-1, :].contiguous()`: one position less a sequence. The last `:` is a second slice in old releases of torch."""
+    cut = ops.narrow(t, logits, (SHIFTED_TOKENS, *logits.dims[1:]))
+    return ops.contiguous(t, ops.narrow(t, cut, cut.dims) if t.setup.kernels.slices_whole else cut)
 
 
 def in_place_cross_entropy(t: Tape, logits: Value) -> Value:

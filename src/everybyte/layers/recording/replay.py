@@ -64,7 +64,8 @@ class Tally(Record, frozen=True):
     passed: tuple[Storage, ...]
     """Gradients of what other parts of the network made (encoder states): they wait for the backward of those parts."""
     forward_gemm: int
-    """Position in `forward_events` of the first matrix product; cuBLAS asks for its workspace there. -1: there is none."""
+    """Position in `forward_events` of the first matrix product; cuBLAS asks for its workspace there, behind the
+    product's result (ATen/native/cuda/Blas.cpp: the result is made before the handle is asked for). -1: there is none."""
     backward_gemm: int
     gradients: tuple[Storage, ...]
     """The gradients of its weights; `weight_gradients` is their sum."""
@@ -90,7 +91,7 @@ class _Living:
                 self.events.append(Event(True, storage))
 
     def see(self, step: Step) -> None:
-        """Remembers where the first matrix product runs."""
+        """Remembers where the first matrix product runs, once its result has been allocated."""
         if self.gemm < 0 and step.what in GEMMS:
             self.gemm = len(self.events)
 
@@ -128,9 +129,9 @@ def run_forward(tape: Tape, start: Sequence[Storage], living: _Living, keep: set
     made: dict[Storage, None] = {}
     for index, step in enumerate(tape.steps[:stop]):
         workspace = scratch(step, step.scratch)
-        living.see(step)
         made |= dict.fromkeys(v.storage for v in step.outputs)
         living.add(v.storage for v in step.outputs)
+        living.see(step)
         living.add(workspace)
         living.mark()
         living.drop(workspace)
@@ -240,7 +241,6 @@ def _make(
         )
         new.append((made.to.source, fresh))
     workspace = scratch(step, step.back_scratch)
-    living.see(step)
     if step.piecewise:
         living.add(workspace)
         living.mark()
@@ -249,7 +249,10 @@ def _make(
         living.drop(s for s in incoming if s not in others)
         workspace = []
     late = [fresh for made, (_, fresh) in zip(step.made, new, strict=True) if made.late]
-    living.add(s for _, s in new if s not in late)
+    early = [s for _, s in new if s not in late]
+    living.add(early[:1])
+    living.see(step)
+    living.add(early[1:])
     living.add(workspace)
     if late:
         living.mark()

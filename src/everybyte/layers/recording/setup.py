@@ -54,6 +54,8 @@ class Kernels(Record, frozen=True):
     past: Literal["none", "forward", "backward"] = "none"
     """Training passes put keys and values into a cache as if more tokens came (transformers' config.use_cache): not, or into one that lives to
     the end of forward, or with the model's output to that of backward."""
+    slices_whole: bool = False
+    """Indexing by `:` is an operation of its own, whose backward makes zeros and copies into them (torch before 2.9)."""
     device: Literal["cuda", "cpu"] = "cuda"
     """CPU stores dropout masks and LayerNorm statistics in the activation's type; CUDA as bool and fp32."""
     holds_linear_inputs: bool = False

@@ -12,6 +12,7 @@ from everybyte.basics.dtypes import BF16, FP16, FP32, DType, dtype
 from everybyte.basics.errors import BadInput, Unsupported
 from everybyte.basics.origin import default_of, inferred
 from everybyte.basics.record import Record
+from everybyte.catalog.releases import release_in
 from everybyte.job import Hardware, Optimizer, Train
 from everybyte.job.extra import Section, section
 from everybyte.layers.common.prompts import virtual_tokens
@@ -253,7 +254,7 @@ def kernels_of(train: Train, defaults: Defaults, choices: ResolvedSettings) -> K
     chosen: dict[str, Any] = {"attention": ATTENTION[word], "loss": defaults.loss(train, choices), "experts": experts_of(train, defaults), "scan": "fused"}
     for name in train.kernels or ():
         chosen.update(KERNELS.get(name, {}))
-    return replace(defaults.kernels, **chosen)
+    return replace(defaults.kernels, slices_whole=release_in(train.version, "torch").has("slices_whole"), **chosen)
 
 
 def experts_of(train: Train, defaults: Defaults) -> ExpertsKernel:
