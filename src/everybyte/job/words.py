@@ -245,6 +245,7 @@ FIGURES: tuple[str, ...] = (
     "peak.allocated",
     "peak.reserved",
     "peak.device",
+    "peak.device.instant",
     "static.allocated",
     "weights",
     "kv.bytes_per_token",

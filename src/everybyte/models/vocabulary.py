@@ -19,6 +19,8 @@ def with_added_tokens(network: Network, count: int, path: str) -> Network:
     """
     stem, head = network.stem, network.head
     if not isinstance(stem, Embedding) or not isinstance(head, Head):
-        raise Unsupported(path, f"the ends of {network.family} are not a table of tokens and a head of its size; give the model's config with its new vocab_size")
+        raise Unsupported(
+            path, f"the ends of {network.family} are not a table of tokens and a head of its size; give the model's config with its new vocab_size"
+        )
     vocab = network.vocab + count
     return replace(network, vocab=vocab, stem=replace(stem, vocab=stem.vocab + count), head=replace(head, vocab=head.vocab + count))

@@ -29,13 +29,14 @@ CATEGORY_STYLE: dict[Category, str] = {
 CATEGORY_LABEL: dict[Category, str] = {"fragmentation": "reserved, unused", "context": "outside the allocator", "unknown": "unexplained"}
 """Categories of which a picture says more than their name."""
 
-TORCH_FIGURES = ("peak.allocated", "peak.reserved", "peak.device")
+TORCH_FIGURES = ("peak.allocated", "peak.reserved", "peak.device", "peak.device.instant")
 """What each counts is in `FIGURE_MEANING`; they are never added to one another."""
 
 FIGURE_MEANING: dict[str, str] = {
     "peak.allocated": "tensors at the peak (torch max_memory_allocated)",
     "peak.reserved": "held by torch's caching allocator (max_memory_reserved)",
     "peak.device": "whole process (nvidia-smi, amd-smi)",
+    "peak.device.instant": "whole process before the cache is given back",
     "static.allocated": "tensors between two steps (steady state)",
     "weights": "weights on this GPU",
     "kv.bytes_per_token": "KV cache per token",
