@@ -48,6 +48,7 @@ TRAINED: dict[str, list[Any]] = {
     "adapter": [{"kind": "lora", "rank": 8, "alpha": 16, "targets": "all-linear"}],
     "quantization": [{"format": "nf4"}],
     "freeze": [["embed_tokens"]],
+    "added_tokens": [3],
     "mesh": [{"tp": 2}, {"cp": 2}],
     "sharding": ["zero2", "fsdp2"],
     "pipeline": [{"schedule": "gpipe", "microbatches": 7}],

@@ -84,5 +84,5 @@ def test_near_the_limit_free_memory_of_other_streams_is_given_back() -> None:
     size = 100 * MiB
     rows = [(1, size), (1, 0), ((1 << STREAM_BITS) + 2, size), ((1 << STREAM_BITS) + 2, 0)]
     assert peak_reserved(rows, capacity=250 * MiB) == Reserved(2 * size)
-    assert peak_reserved(rows, capacity=150 * MiB) == Reserved(size, retries=1)
+    assert peak_reserved(rows, capacity=150 * MiB) == Reserved(size, retries=1, left=size)
     assert peak_reserved([(1, size), ((1 << STREAM_BITS) + 2, size)], capacity=150 * MiB) == Reserved(2 * size)
