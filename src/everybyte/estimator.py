@@ -284,7 +284,7 @@ def _rank_answer(rank: Rank, device: Device, reserved: Reserved) -> RankAnswer:
     totals = {p.name: p.allocated for p in phases}
     outside = beside(rank, device)
     figures = {"peak.allocated": peak.allocated, "peak.reserved": reserved.peak, "peak.device": reserved.sampled + outside, **_static(totals)}
-    if reserved.left:
+    if reserved.sampled < reserved.peak:
         figures["peak.device.instant"] = reserved.peak + outside
     return RankAnswer(
         label=rank.label,
