@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from everybyte import estimate
 from everybyte.engines.megatron.layers.block import Checkpoint, TransformerLayer
 from everybyte.engines.megatron.sizes import Dense, Heads, Sizes, Split
 from everybyte.engines.megatron.style import Style
@@ -62,3 +63,18 @@ def test_selective_recomputation(name: str) -> None:
 def test_full_recomputation(name: str) -> None:
     """2·s·b·h: the input of the layer."""
     assert kept(LAYERS[name], 8, sp=False, whole=True) == paper.korthikanti_full(s=S, b=B, h=H)
+
+
+def test_legacy_layers_with_flash_attention() -> None:
+    """Without scores 34·s·b·h stay of table 2, 2·s·b·h more for the copy of the result, and the logarithm of each row's sum."""
+    style = replace(LAYERS["local"], attention="flash2")
+    assert kept(style, 1, sp=False) == 36 * S * B * H + 4 * A * S * B + STATISTICS * S * B
+
+
+def test_legacy_swiglu_keeps_what_its_fused_form_makes_again() -> None:
+    """A job of local layers with FlashAttention runs SwiGLU as PyTorch writes it: silu(gate) is kept beside gate and up, 2·n·f a layer."""
+    shape = {"family": "gpt", "layers": 2, "hidden": 512, "ffn": 1024, "heads": 8, "kv_heads": 8, "vocab": 8192, "activation": "swiglu", "position": "rope"}
+    train = {"framework": "megatron", "micro_batch": 2, "seq_len": 512, "attention": "flash2"}
+    job = {"model": {"shape": shape}, "hardware": {"gpu": "H100-SXM5-80GB"}, "train": {**train, "extra": {"transformer-impl": "local"}}}
+    rows = [row.formula for row in estimate(job).worst.ledger if row.id == "activations/layers.0-1/mlp" and "forward" in row.phases]
+    assert rows == ["2·(2·n·2·f + 4·n·f)"]

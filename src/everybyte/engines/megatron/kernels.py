@@ -65,11 +65,12 @@ def attention_kernel(train: Train, keys: Keys, capability: str, *, te: bool, dro
     """The kernel that the job names, or the one that Transformer Engine chooses.
 
     It takes FlashAttention 2 below compute capability 9.0, else cuDNN (attention/dot_product_attention/utils.py get_attention_backend), unless cuDNN
-    has no deterministic backward: from 10.0 on with dropout (common/fused_attn/fused_attn.cpp).
+    has no deterministic backward: from 10.0 on with dropout (common/fused_attn/fused_attn.cpp). Of local layers only the legacy ones run FlashAttention
+    (megatron/model/transformer.py ParallelAttention, --use-flash-attn); Megatron Core's have scores of all pairs of positions.
     """
     word = train.attention or {"flash": "flash2", "fused": "te"}.get(keys.attention_backend, keys.attention_backend)
     if not te:
-        return "unfused"
+        return "flash2" if STORED.get(word) == "flash2" else "unfused"
     if word in STORED:
         return "unfused" if STORED[word] == "unfused" else "flash2"
     if word not in ("te", "auto", "flash3"):

@@ -37,15 +37,17 @@ def style_of(train: Train, keys: Keys, capability: str, found: Versions, choices
     te = choices.pick("train.extra.transformer-impl", keys.transformer_impl, "transformer_engine", origin) != "local"
     rate = choices.pick("train.dropout", train.dropout, 0.0 if nemo else 0.1, origin)
     fused, graphs = keys.cross_entropy_loss_fusion, graphs_of(keys)
+    attention = attention_kernel(train, keys, capability, te=te, drops=rate > 0)
+    legacy = not te and attention == "flash2"  # its SwiGLU is written in PyTorch (megatron/model/transformer.py ParallelMLP)
     dispatcher = _word(keys.moe_token_dispatcher_type, "moe-token-dispatcher-type", DISPATCHERS, "alltoall" if nemo or swift else "allgather")
     return Style(
         te=te,
-        attention=attention_kernel(train, keys, capability, te=te, drops=rate > 0),
+        attention=attention,
         dropout=rate > 0,
         rope_fused=te and (not keys.no_rope_fusion and not swift if keys.apply_rope_fusion is None else keys.apply_rope_fusion),
         rotary=_share(keys),
         qk_norm=keys.qk_layernorm,
-        glu_fused=not keys.no_bias_swiglu_fusion,
+        glu_fused=not keys.no_bias_swiglu_fusion and not legacy,
         relu_fused=keys.use_fused_weighted_squared_relu,
         wgrad_fused=not keys.no_gradient_accumulation_fusion,
         deterministic=keys.deterministic_mode and found.core.has("adds_by_index"),

@@ -23,13 +23,16 @@ def attend(t: Tape, q: Value, k: Value, v: Value, heads: int, groups: int, width
 
 
 def _one_kernel(t: Tape, q: Value, k: Value, v: Value, heads: int, width: Dim, style: Style) -> Value:
-    """cuDNN or FlashAttention: keeps q, k, v, its result and the logarithm of each row's sum. Transformer Engine copies the result of FlashAttention 2
-    to bring its heads together (attention/dot_product_attention/backends.py FlashAttention.forward `.contiguous()`)."""
+    """cuDNN or FlashAttention: keeps q, k, v, its result and the logarithm of each row's sum. The result of FlashAttention 2 is copied to bring its heads
+    together (Transformer Engine attention/dot_product_attention/backends.py FlashAttention.forward `.contiguous()`; legacy Megatron
+    megatron/model/transformer.py ParallelAttention.forward, which also copies q, k and v to have the batch first)."""
+    if not style.te:
+        q, k, v = (ops.contiguous(t, x) for x in (q, k, v))
     out = t.new("attention", (TOKENS, width), q.dtype, True)
     sums = t.new("logsumexp", (TOKENS, Dim("a", heads)), FP32, False)
     made = [Made(x, Size.of(x.dims, x.dtype)) for x in (q, k, v)]
     t.step("attention", (q, k, v), (out, sums), saved=kept(t, style, PARKED, q, k, v, out, sums), made=made, back_scratch=sums.storage.size)
-    return ops.contiguous(t, out) if style.attention == "flash2" and style.te else out
+    return ops.contiguous(t, out) if style.attention == "flash2" else out
 
 
 def _unfused(t: Tape, q: Value, k: Value, v: Value, heads: int, groups: int, width: Dim, style: Style, *, padded: bool) -> Value:
