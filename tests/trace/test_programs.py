@@ -226,6 +226,21 @@ def test_without_a_compiler_the_message_says_what_to_install(monkeypatch: pytest
         built(Path(torch.__file__).parent, tmp_path)
 
 
+def test_each_environment_has_a_library_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Two environments with the same torch share nothing, so that one may be deleted; a link to an environment is that environment."""
+    compiler = tmp_path / "cxx"
+    compiler.write_text('#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\ntouch "$2"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    one, other, link = (tmp_path / name for name in ("one", "other", "link"))
+    one.mkdir()
+    other.mkdir()
+    link.symlink_to(one)
+    libraries = [built(folder, tmp_path / "cache") for folder in (one, other, link)]
+    assert libraries[0] != libraries[1]
+    assert libraries[0] == libraries[2]
+
+
 def test_a_fault_of_the_program_shows_its_own_line_first(toy: str) -> None:
     """An error of the user's code is told with the user's line, not with ours."""
     with pytest.raises(TraceFailed) as failed:

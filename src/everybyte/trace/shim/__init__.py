@@ -1,4 +1,4 @@
-"""The fake CUDA device's C++ part: compiled once for each version of torch, kept in the user's cache, loaded before torch. Builds for CPUs and for CUDA
+"""The fake CUDA device's C++ part: compiled once for each installed torch, kept in the user's cache, loaded before torch. Builds for CPUs and for CUDA
 take it alike; a real GPU of the machine is left alone."""
 
 from __future__ import annotations
@@ -39,8 +39,11 @@ def load(gpus: int = 1) -> None:
 
 
 def built(torch: Path, cache: Path | None = None) -> Path:
-    """The compiled library for the torch in that folder, compiled if it is not in the cache. Raises NoFakeDevice where no compiler is found or it fails."""
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
+    """The compiled library for the torch in that folder, compiled if it is not in the cache. Raises NoFakeDevice where no compiler is found or it fails.
+
+    It is linked to the libraries of that folder, so each environment has its own: another one of the same version may be deleted."""
+    torch = torch.resolve()
+    digest = hashlib.sha256(SOURCE.read_bytes() + os.fsencode(torch)).hexdigest()[:12]
     folder = cache or cache_folder()
     target = folder / f"fakecuda-{version('torch')}-py{sys.version_info.major}{sys.version_info.minor}-{digest}.so"
     if target.exists():
