@@ -17,7 +17,7 @@ from everybyte.catalog.gpus import find_gpu
 from everybyte.catalog.models import relative_of
 from everybyte.catalog.ranges import intervals
 from everybyte.engines.idle_keys import tell_idle_keys
-from everybyte.engines.registry import account, folder_of, runs_on_host, runs_on_several
+from everybyte.engines.registry import account, kind_of, runs_on_host
 from everybyte.job import CustomGpu, Job, job_to_dict, read_job
 from everybyte.job.pattern import model_of
 from everybyte.layers.network import Network
@@ -183,9 +183,7 @@ def allocator_settings(job: Job, device: Device, *, expandable: bool = False) ->
 
 def _ranges(job: Job, figures: Mapping[str, float], given: dict[str, int]) -> dict[str, tuple[float, float]]:
     """The interval of each figure; a given figure has none."""
-    section, engine = folder_of(job)
-    several = runs_on_several(job)
-    return intervals({name: value for name, value in figures.items() if name not in given}, section, engine, several)
+    return intervals({name: value for name, value in figures.items() if name not in given}, kind_of(job))
 
 
 def host_bytes(found: Account, job: Job) -> int:

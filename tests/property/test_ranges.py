@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everybyte.catalog.ranges import PARTS, intervals
+from everybyte.catalog.ranges import PARTS, Kind, intervals
 from everybyte.ledger.verdict import share_that_fits, verdict_of
 
 SIZES = st.integers(min_value=2**20, max_value=2**41)
@@ -18,7 +18,7 @@ KINDS = st.sampled_from(
 def test_a_part_is_never_more_than_its_whole(kind: tuple[str, str], several: bool, sizes: list[int]) -> None:
     """Ends of nested figures are in the order of the figures, at both ends."""
     figures = dict(zip(("static.allocated", "peak.allocated", "peak.reserved", "peak.device"), sorted(sizes), strict=True))
-    ends = intervals(figures, *kind, several)
+    ends = intervals(figures, Kind(*kind, several))
     assert all(low <= high for low, high in ends.values())
     for part, whole in PARTS:
         if part in ends and whole in ends:
@@ -30,7 +30,7 @@ def test_a_part_is_never_more_than_its_whole(kind: tuple[str, str], several: boo
 def test_a_cache_is_one_quantity(several: bool, pool: int, blocks: int) -> None:
     """Tokens lie between the pages of the interval times their size; a pool below zero has its lower end first."""
     figures = {"kv.pool": pool, "kv.blocks": blocks, "kv.block_size": 16, "kv.tokens": 16 * blocks, "peak.device": 2**39}
-    ends = intervals(figures, "serve", "vllm", several)
+    ends = intervals(figures, Kind("serve", "vllm", several))
     assert ends["kv.pool"][0] <= ends["kv.pool"][1]
     assert ends["kv.tokens"] == (16 * ends["kv.blocks"][0], 16 * ends["kv.blocks"][1])
 

@@ -6,6 +6,7 @@ from everybyte.basics.errors import BadInput
 from everybyte.job import read_job
 from everybyte.measure.truth import load_records
 from everybyte.models.source import network_of
+from everybyte.rules.accounting.conventions import CORE, PLAIN
 from everybyte.rules.accounting.resolved_settings import ResolvedSettings
 from everybyte.rules.parallel.mesh import mesh_of
 from everybyte.rules.parallel.schedules import plan_of
@@ -24,11 +25,12 @@ def test_every_measured_mesh_is_accepted() -> None:
         except BadInput:
             continue
         assert job.train is not None
-        mesh = mesh_of(job.train, job.hardware, network, ResolvedSettings())
+        conventions = CORE if job.train.framework in ("megatron", "nemo") else PLAIN
+        mesh = mesh_of(job.train, job.hardware, network, ResolvedSettings(), conventions=conventions)
         assert mesh.gpus == mesh.tp * mesh.cp * mesh.ulysses * mesh.pp * mesh.dp, record["id"]
         accepted += 1
         if mesh.pp > 1:
-            plan = plan_of(job.train, mesh.pp, ResolvedSettings())
+            plan = plan_of(job.train, mesh.pp, ResolvedSettings(), conventions)
             counts = weighted(network.layers, plan.pp * plan.virtual) if job.train.framework == "torchtitan" else None
             stages = stages_of(job.train, network, plan, counts)
             assert sorted(layer for stage in stages for layer in stage.layers) == list(range(network.layers)), record["id"]

@@ -32,31 +32,32 @@ Compared = tuple[list["Comparison"], list["Comparison"] | None]
 def command(group: str, figure: str, against: str | None, worst: int, recompute: bool, as_json: bool) -> int:
     """Compare predictions with the shipped records of measured runs, by group and figure.
 
-    median and p90 are of the absolute error, bias is the mean error; "in range" is the share of measured values inside the 90 % interval.
+    median and p90 are of the absolute error, bias is the mean error; "in range" is the share of measured values inside the 90 % interval, width
+    the median width of that as a share of the prediction. "fresh sources" came after the rules, and none was read off them.
 
     \b
     everybyte truth
     everybyte truth --group 'fms-.*' --figure peak.allocated --worst 10
     everybyte truth --against textbook
     """  # noqa: D301  # \\b is click's mark for lines that stay as they are
-    from everybyte.measure.accuracy import Wanted, summarise, summary_of
+    from everybyte.measure.accuracy import Wanted, fresh_of, summarise, summary_of
 
     wanted = Wanted(_matcher(group, "--group"), _matcher(figure, "--figure"))
     ours, textbook = (_computed if recompute else _shipped)(wanted, against is not None)
     if not ours:
         raise BadInput("--group", f"no record matches group {group!r} and figure {figure!r}")
-    summaries, whole = summarise(ours), summary_of("all", "", ours)
     theirs = [*summarise(textbook), summary_of("all", "", textbook)] if textbook is not None else None
     if as_json:
         from everybyte.report.as_json import line, truth_object
 
-        click.echo(line(truth_object(summaries, whole, theirs, ours if worst else [])))
+        click.echo(line(truth_object(ours, theirs, ours if worst else [])))
         return FITS
     from everybyte.report.console import open_console
     from everybyte.report.truth import show_truth, show_worst
 
     console = open_console()
-    show_truth(console, summaries, whole, None if theirs is None else {(s.group, s.figure): s for s in theirs})
+    totals = [total for total in (fresh_of(ours), summary_of("all", "", ours)) if total is not None]
+    show_truth(console, summarise(ours), totals, None if theirs is None else {(s.group, s.figure): s for s in theirs})
     if worst:
         console.print()
         show_worst(console, ours, worst)

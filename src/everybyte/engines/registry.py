@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from everybyte.basics.errors import Unsupported
+from everybyte.catalog.ranges import Kind
 from everybyte.job import Job
 from everybyte.job.extra import Section
 from everybyte.job.framework import SEVERAL, TrainerKeys, trainer_of, with_own_framework
@@ -88,6 +89,16 @@ def runs_on_host(job: Job) -> bool:
 def runs_on_several(job: Job) -> bool:
     """Whether a job is spread over GPUs: such runs are measured and learnt from apart."""
     return ((job.hardware.gpus if job.hardware else None) or 1) > 1
+
+
+def kind_of(job: Job) -> Kind:
+    """By whose measured runs a job is judged. Raises Unsupported for a framework or engine that is not answered yet."""
+    moved = job.train.offload if job.train is not None else None
+    return Kind(
+        *folder_of(job),
+        several=runs_on_several(job),
+        offloads=moved is not None and any(where not in (None, "none") for where in (moved.optimizer, moved.params)),
+    )
 
 
 def account(job: Job, network: Network, device: Device) -> Account:

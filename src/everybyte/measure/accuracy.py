@@ -29,6 +29,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     error: float | None = None
     inside: bool | None = None
     """Whether the measured value lies in the stated range; None where no range is stated."""
+    width: float | None = None
+    """Width of the stated range as a share of the predicted value."""
+    fresh: bool = False
+    """The source came after the rules, and none was read off it."""
     unanswered: str | None = None
 
 
@@ -43,6 +47,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     p90: float | None = None
     bias: float | None = None
     inside: float | None = None
+    """Share of the measured values in the stated range."""
+    width: float | None = None
+    """Median width of the range as a share of the predicted value."""
 
 
 class Wanted(NamedTuple):
@@ -68,7 +75,14 @@ def compare(record: Record, wanted: Wanted, predict: Callable[[dict[str, Any]], 
 
 
 def _unanswered(record: Record, measurement: Mapping[str, Any], reason: str) -> Comparison:
-    return Comparison(id=record["id"], group=record["group"], figure=measurement["figure"], measured=measurement["value"], unanswered=reason)
+    return Comparison(
+        id=record["id"],
+        group=record["group"],
+        figure=measurement["figure"],
+        measured=measurement["value"],
+        fresh=record.get("fresh", False),
+        unanswered=reason,
+    )
 
 
 def _compare_figure(record: Record, measurement: Mapping[str, Any], answer: Answer) -> Comparison:
@@ -89,6 +103,8 @@ def _compare_figure(record: Record, measurement: Mapping[str, Any], answer: Answ
         predicted=predicted,
         error=relative_error(predicted, value, slack),
         inside=None if low is None or high is None else low - slack <= value <= high + slack,
+        width=None if low is None or high is None or not predicted else abs((high - low) / predicted),
+        fresh=record.get("fresh", False),
     )
 
 
@@ -118,12 +134,19 @@ def summarise(comparisons: Sequence[Comparison]) -> list[Summary]:
     return [summary_of(group, figure, groups[group, figure]) for group, figure in sorted(groups)]
 
 
+def fresh_of(comparisons: Sequence[Comparison]) -> Summary | None:
+    """All figures of sources that no rule was read off, or None where there are none."""
+    found = [c for c in comparisons if c.fresh]
+    return summary_of("fresh sources", "", found) if found else None
+
+
 def summary_of(group: str, figure: str, comparisons: Sequence[Comparison]) -> Summary:
-    """Median and 90th percentile of |error|, bias (mean error), and the share inside the stated range."""
+    """Median and 90th percentile of |error|, bias (mean error), the share inside the stated range, and its median width."""
     errors = [c.error for c in comparisons if c.error is not None]
     if not errors:
         return Summary(group=group, figure=figure, asked=len(comparisons), answered=0)
     inside = [c.inside for c in comparisons if c.inside is not None]
+    widths = [c.width for c in comparisons if c.width is not None]
     sizes = [abs(error) for error in errors]
     return Summary(
         group=group,
@@ -134,6 +157,7 @@ def summary_of(group: str, figure: str, comparisons: Sequence[Comparison]) -> Su
         p90=quantile(sizes, 0.9),
         bias=statistics.fmean(errors),
         inside=sum(inside) / len(inside) if inside else None,
+        width=statistics.median(widths) if widths else None,
     )
 
 

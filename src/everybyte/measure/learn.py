@@ -1,120 +1,76 @@
 """Learns the intervals of answers from the measured runs: `python -m everybyte.measure.learn` writes catalog/data/ranges.json.
 
-Runs of one group share their machine, their script and often their faults, so each group counts once, however many rows it has. An interval
-is made as wide as it must be to hold 9 of 10 runs when it is learnt without the group that they belong to: what a new kind of run meets is a
-table that never saw it.
+An interval is made as wide as it must be to hold 9 of 10 runs when it is learnt without the source that they belong to (`spreads`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from everybyte.basics.errors import Unsupported
-from everybyte.catalog.ranges import kinds
-from everybyte.engines.registry import folder_of, runs_on_several
-from everybyte.estimator import estimate
-from everybyte.job import read_job
-from everybyte.measure.accuracy import Comparison, Wanted, compare
-from everybyte.measure.truth import load_records
+from everybyte.catalog.ranges import Kind
+from everybyte.measure.residuals import Residual, residuals
+from everybyte.measure.spreads import Target, fitted_scale, left_out, shortest, weighted
 
 EXPECTED = 0.9
 """A stated range holds this share of measured values."""
-SHARES = (0.9, 0.95, 0.98, 1.0)
-FEWEST_GROUPS = 2
-ENOUGH_GROUPS = 8
+LEVELS = tuple(level / 100 for level in range(60, 101, 2))
+"""Shares of the known residuals that an interval may be made to hold, so that it holds EXPECTED of those that it does not know."""
+FEWEST_SOURCES = 2
+DIGITS = 5
 TARGET = Path(__file__).parents[1] / "catalog" / "data" / "ranges.json"
-Residuals = dict[str, list[float]]
-"""group -> measured over predicted."""
+
+HOLDS = {"peak.device": ("peak.reserved",)}
+"""What a figure holds: where few runs measure it, runs that measured its largest part say how far it can be off. Few sources read nvidia-smi."""
+
+Table = dict[str, dict[str, Any]]
 
 
-def residuals() -> dict[tuple[str, str], Residuals]:
-    """(figure, kind) -> residuals by group, over all records that are answered."""
-    found: dict[tuple[str, str], Residuals] = {}
-    wanted = Wanted(lambda _: True, lambda _: True)
-    for record in load_records():
-        try:
-            job = read_job(record["job"])
-            section, engine = folder_of(job)
-        except Unsupported:
-            continue
-        for row in compare(record, wanted, estimate):
-            ratio = _ratio(row)
-            if ratio is None:
-                continue
-            for kind in kinds(section, engine, runs_on_several(job)):
-                found.setdefault((row.figure, kind), {}).setdefault(row.group, []).append(ratio)
-    return found
-
-
-def _ratio(row: Comparison) -> float | None:
-    """Measured over predicted, where the rounding of the printed figure does not already cover the difference."""
-    if not row.predicted or row.error is None or row.measured <= 0:
-        return None
-    return 1.0 if row.error == 0 else row.measured / row.predicted
-
-
-def quantiles(groups: Residuals, share: float) -> tuple[float, float]:
-    """The middle `share` of the residuals, each group with the same weight; an interval always holds the prediction itself."""
-    weighted = sorted((value, 1 / len(values)) for values in groups.values() for value in values)
-    whole = sum(weight for _, weight in weighted)
-    tail = (1 - share) / 2 * whole
-
-    def at(position: float) -> float:
-        seen = 0.0
-        for value, weight in weighted:
-            seen += weight
-            if seen >= position:
-                return value
-        return weighted[-1][0]
-
-    return min(at(tail), 1.0), max(at(whole - tail), 1.0)
-
-
-def learn(groups: Residuals) -> tuple[float, float] | None:
-    """The interval of a kind, or None where there are too few groups to test it on one that was left out.
-
-    The narrowest of SHARES that would have held 9 of 10 runs when learnt without their group; all residuals if none does.
-    """
-    if len(groups) < FEWEST_GROUPS:
-        return None
-    share = next((s for s in SHARES if _coverage(groups, s) >= EXPECTED), SHARES[-1])
-    return quantiles(groups, share)
-
-
-def _coverage(groups: Residuals, share: float) -> float:
-    """Share of all runs that lie inside the interval that was learnt without their group."""
-    inside = total = 0
-    for name, values in groups.items():
-        low, high = quantiles({k: v for k, v in groups.items() if k != name}, share)
-        inside += sum(low <= v <= high for v in values)
-        total += len(values)
-    return inside / total
-
-
-def table(found: Iterable[tuple[tuple[str, str], Residuals]]) -> dict[str, dict[str, dict[str, Any]]]:
-    """figure -> kind -> interval with the number of runs and groups behind it.
-
-    A close kind with few groups may need all that was ever seen; where the wider kind that it belongs to is narrower, that one is taken. Enough
-    groups speak for themselves.
-    """
-    rows: dict[str, dict[str, dict[str, Any]]] = {}
-    for (figure, kind), groups in sorted(found):
-        interval = learn(groups)
-        wider = rows.get(figure, {}).get(kind.partition("/")[0])
-        few = len(groups) < ENOUGH_GROUPS
-        if interval is None or (few and wider is not None and interval[1] - interval[0] > wider["high"] - wider["low"]):
-            continue
-        runs = sum(len(v) for v in groups.values())
-        rows.setdefault(figure, {})[kind] = {"low": round(interval[0], 4), "high": round(interval[1], 4), "runs": runs, "groups": len(groups)}
+def table(found: Iterable[Residual]) -> dict[str, Table]:
+    """section -> figure -> its scale, how many of the runs were held when their source was left out, and the interval of each kind of job."""
+    by_figure: dict[tuple[str, str], list[Residual]] = {}
+    for row in found:
+        by_figure.setdefault((row.kind.section, row.figure), []).append(row)
+    rows: dict[str, Table] = {}
+    for (section, figure), own in sorted(by_figure.items()):
+        if len({row.source for row in own}) >= FEWEST_SOURCES:
+            parts = [row for name in HOLDS.get(figure, ()) for row in by_figure.get((section, name), [])]
+            rows.setdefault(section, {})[figure] = learn(own, [*own, *parts])
     return rows
+
+
+def learn(own: Sequence[Residual], rows: Sequence[Residual]) -> dict[str, Any]:
+    """The entry of a figure: `own` are its residuals, `rows` these and those of the parts that tell of it."""
+    figure = own[0].figure
+    shares = fitted_scale(own)
+    held = {level: left_out(rows, figure, level, shares) for level in LEVELS}
+    level = min(LEVELS, key=lambda level: abs(held[level].between - EXPECTED))
+    return {
+        "scale": shares,
+        "held": {"rows": round(held[level].of_rows, 3), "sources": round(held[level].of_sources, 3)},
+        "kinds": {key: _interval(rows, Target(figure, kind), shares, level) for key, kind in _kinds(rows).items()},
+    }
+
+
+def _kinds(rows: Sequence[Residual]) -> dict[str, Kind]:
+    """Key of the table -> the kinds that runs tell of, and of each the one whose engine none tells of."""
+    known = {row.kind for row in rows}
+    known |= {kind._replace(engine="") for kind in known} | {kind._replace(engine="", several=False, offloads=False) for kind in known}
+    return {kind.keys[0 if kind.engine else 1]: kind for kind in sorted(known)}
+
+
+def _interval(rows: Sequence[Residual], target: Target, shares: dict[str, float], level: float) -> dict[str, Any]:
+    """The interval of a kind of job, in scales, with the runs and sources behind it: its own, or all where there are none."""
+    low, high = shortest(weighted(rows, target, shares), level)
+    like = [row for row in rows if row.figure == target.figure and row.kind == target.kind] or rows
+    return {"low": round(low, DIGITS), "high": round(high, DIGITS), "runs": len(like), "groups": len({row.source for row in like})}
 
 
 def main() -> None:
     """Writes the table."""
-    TARGET.write_text(json.dumps(table(residuals().items()), indent=1) + "\n", encoding="utf-8")
+    TARGET.write_text(json.dumps(table(residuals()), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

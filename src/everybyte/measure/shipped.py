@@ -16,6 +16,7 @@ from everybyte.measure.accuracy import Comparison, Wanted
 FILE = join(dirname(__file__), "data", "accuracy.json")
 DIGITS = 9
 """Significant digits of an error that are kept."""
+WIDTH_DIGITS = 3
 
 
 class Shipped(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +36,8 @@ class _Row(msgspec.Struct, frozen=True, array_like=True):
     predicted: int | float | None
     error: float | None
     inside: bool | None
+    width: float | None
+    fresh: bool
     unanswered: str | None
 
 
@@ -63,8 +66,23 @@ def text_of(table: Shipped) -> str:
 
 
 def _line(row: Comparison) -> str:
-    error = None if row.error is None else float(f"{row.error:.{DIGITS}g}")
-    return msgspec.json.encode(_Row(row.id, row.group, row.figure, row.measured, row.predicted, error, row.inside, row.unanswered)).decode()
+    shown = _Row(
+        row.id,
+        row.group,
+        row.figure,
+        row.measured,
+        row.predicted,
+        _short(row.error, DIGITS),
+        row.inside,
+        _short(row.width, WIDTH_DIGITS),
+        row.fresh,
+        row.unanswered,
+    )
+    return msgspec.json.encode(shown).decode()
+
+
+def _short(value: float | None, digits: int) -> float | None:
+    return None if value is None else float(f"{value:.{digits}g}")
 
 
 def _comparisons(rows: Sequence[_Row]) -> tuple[Comparison, ...]:

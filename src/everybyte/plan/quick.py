@@ -6,7 +6,7 @@ from typing import Any
 
 from everybyte.basics.record import Record
 from everybyte.catalog.ranges import spread
-from everybyte.engines.registry import folder_of, runs_on_several
+from everybyte.engines.registry import kind_of
 from everybyte.estimator import accounted, beside, host_bytes
 from everybyte.job import Job, read_job
 from everybyte.plan.start.layout import RESERVED_MORE
@@ -55,7 +55,6 @@ def quick(job: Job | dict[str, Any] | str) -> Quick:
         if worst is None or here > needed:
             worst, phase, label, needed = totals[at], at, rank.label, here
     assert worst is not None
-    section, engine = folder_of(job)
-    width = spread("peak.device", section, engine, runs_on_several(job))
-    high = int(needed * max(width.high if width is not None else 1.0, 1.0))
+    width = spread("peak.device", kind_of(job))
+    high = needed if width is None else int(width.ends("peak.device", needed)[1])
     return Quick(worst, needed, high, label or "", str(phase), host_bytes(found, job), device.capacity)

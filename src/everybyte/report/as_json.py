@@ -120,9 +120,12 @@ def formula_object(formula: Formula, values: dict[str, int], result: int | None)
     return {**shown, **source} if result is None else {**shown, **source, "values": values, "result": result}
 
 
-def truth_object(summaries: Sequence[Summary], whole: Summary, textbook: Sequence[Summary] | None, comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """Errors by group and figure, and of all; single comparisons where they are asked for."""
-    return {**head("truth"), "groups": summaries, "all": whole, "textbook": textbook, "comparisons": comparisons}
+def truth_object(found: Sequence[Comparison], textbook: Sequence[Summary] | None, comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """Errors by group and figure, of all, and of the sources that no rule was read off; single comparisons where they are asked for."""
+    from everybyte.measure.accuracy import fresh_of, summarise, summary_of  # most lines of JSON need no statistics
+
+    sums = {"groups": summarise(found), "all": summary_of("all", "", found), "fresh": fresh_of(found)}
+    return {**head("truth"), **sums, "textbook": textbook, "comparisons": comparisons}
 
 
 def line(thing: object) -> str:

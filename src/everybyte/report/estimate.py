@@ -181,9 +181,15 @@ def figures(answer: Answer, unit: str, width: int) -> Text:
     rows: list[list[Cell]] = [[Text(word, style="dim") for word in ("figure", unit, "90 % interval" if answer.range else "", "")]]
     names = [*(name for name in TORCH_FIGURES if name in answer.figures), *(name for name in answer.figures if name not in TORCH_FIGURES)]
     for name in names:
-        between = "" if name not in answer.range else " – ".join(figure_text(name, end, unit) for end in answer.range[name])
+        between = "" if name not in answer.range else interval_text(name, answer.range[name], unit)
         rows.append([name, figure_text(name, answer.figures[name], unit), between, Text(figure_meaning(name, answer.job), style="dim")])
     return columns(rows, "lrrl", width, wraps=True)
+
+
+def interval_text(name: str, ends: tuple[float, float], unit: str) -> str:
+    """The ends of an interval; one of no width is said to be exact."""
+    low, high = (figure_text(name, end, unit) for end in ends)
+    return said("exact") if ends[0] == ends[1] else f"{low} – {high}"
 
 
 def figure_text(name: str, value: float, unit: str) -> str:

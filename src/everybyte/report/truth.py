@@ -11,17 +11,19 @@ from everybyte.measure.accuracy import Comparison, Summary
 from everybyte.report.columns import Cell, columns
 
 
-def show_truth(console: Console, summaries: Sequence[Summary], whole: Summary, textbook: dict[tuple[str, str], Summary] | None) -> None:
-    """Prints a row for each group and figure and one for all; `textbook` adds the errors of the textbook equations on the same records."""
-    titles = ["group", "figure", "answered", "median", "p90", "bias", "in range", *(["textbook", "its p90"] if textbook is not None else [])]
+def show_truth(console: Console, summaries: Sequence[Summary], totals: Sequence[Summary], textbook: dict[tuple[str, str], Summary] | None) -> None:
+    """Prints a row for each group and figure, then the `totals`; with `textbook` the errors of its equations on the same records stand where the width is."""
+    titles = ["group", "figure", "answered", "median", "p90", "bias", "in range", *(["textbook", "its p90"] if textbook is not None else ["width"])]
     rows: list[list[Cell]] = [[Text(title, style="bold") for title in titles]]
-    for summary in [*summaries, whole]:
+    for summary in [*summaries, *totals]:
         row: list[Cell] = [summary.group, summary.figure, f"{summary.answered}/{summary.asked}", _percent(summary.median), _percent(summary.p90)]
-        row += [_percent(summary.bias, signed=True), "" if summary.inside is None else f"{100 * summary.inside:.0f} %"]
-        if textbook is not None:
+        row += [_percent(summary.bias, signed=True), _whole(summary.inside)]
+        if textbook is None:
+            row.append(_whole(summary.width))
+        else:
             other = textbook.get((summary.group, summary.figure))
             row += [_percent(other.median if other else None), _percent(other.p90 if other else None)]
-        rows.append([cell if isinstance(cell, Text) else Text(cell, style="bold" if summary is whole else "") for cell in row])
+        rows.append([cell if isinstance(cell, Text) else Text(cell, style="bold" if summary in totals else "") for cell in row])
     console.print(columns(rows, "llrrrrrrr"[: len(titles)], console.width))
 
 
@@ -42,7 +44,13 @@ def show_worst(console: Console, comparisons: Sequence[Comparison], count: int) 
             console.print(Text(f" {times:>4}  {reason}"), soft_wrap=True)
 
 
+def _whole(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.0f} %"
+
+
 def _percent(share: float | None, *, signed: bool = False) -> str:
+    """Two digits after the point, one from 10 % on, so that the table fits a terminal."""
     if share is None:
         return ""
-    return f"{100 * share:+.2f} %" if signed else f"{100 * share:.2f} %"
+    digits = 2 if abs(share) < 0.1 else 1
+    return f"{100 * share:{'+' if signed else ''}.{digits}f} %"

@@ -344,6 +344,8 @@ class TruthAnswer(Head, frozen=True, kw_only=True):
 
     groups: tuple[Summary, ...]
     all: Summary
+    fresh: Summary | None
+    """Of sources that no rule was read off."""
     textbook: tuple[Summary, ...] | None
     comparisons: tuple[Comparison, ...]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from everybyte.basics.errors import BadInput
 from everybyte.job import Job
-from everybyte.measure.accuracy import Comparison, Summary, Wanted, summarise, summary_of
+from everybyte.measure.accuracy import Comparison, Summary, Wanted, summarise
 from everybyte.measure.same_kind import runs_like
 from everybyte.measure.shipped import chosen, shipped
 from everybyte.report.as_json import truth_object
@@ -22,7 +22,7 @@ def by_groups(pattern: str) -> dict[str, Any]:
     found = chosen(shipped().ours, Wanted(lambda group: wanted.fullmatch(group) is not None, lambda _: True))
     if not found:
         raise BadInput("group", f"no group of records matches {pattern[:80]!r}")
-    return truth_object(summarise(found), summary_of("all", "", found), None, [])
+    return truth_object(found, None, [])
 
 
 def like(job: Job) -> tuple[int, list[Comparison], list[Summary]]:

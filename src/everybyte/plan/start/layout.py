@@ -9,7 +9,7 @@ from everybyte.basics.errors import BadInput
 from everybyte.basics.origin import inferred
 from everybyte.basics.units import GiB
 from everybyte.catalog.ranges import spread
-from everybyte.engines.registry import folder_of, runs_on_several
+from everybyte.engines.registry import kind_of
 from everybyte.estimator import NODE, device_of, estimate, headline
 from everybyte.job import Job, job_to_dict
 from everybyte.plan.start.points import shardings_of
@@ -80,9 +80,8 @@ def roughly_needs(job: Job) -> int:
 def has_room(job: Job, needs: int) -> bool:
     """Whether a device holds so much even at the upper end of the range for jobs of this kind."""
     capacity = device_of(job).capacity
-    section, engine = folder_of(job)
-    found = spread("peak.device", section, engine, runs_on_several(job))
-    return needs * max(found.high if found is not None else 1.0, 1.0) <= capacity
+    found = spread("peak.device", kind_of(job))
+    return (needs if found is None else found.ends("peak.device", needs)[1]) <= capacity
 
 
 def _served(job: Job, raw: Mapping[str, Any], gpus: int) -> tuple[Job, Taken]:

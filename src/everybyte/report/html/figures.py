@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everybyte.catalog.ranges import spread
-from everybyte.engines.registry import folder_of, runs_on_several
+from everybyte.engines.registry import kind_of
 from everybyte.job import Job
 from everybyte.ledger.answer import Answer
 from everybyte.report.estimate import figure_text
@@ -20,7 +20,7 @@ def figures_section(answer: Answer, job: Job) -> Html:
     ]
     about = element(
         "p",
-        "The 90 % interval is where nine of ten measured values are expected. It is learnt from the prediction errors of measured runs of the same kind; "
+        "The 90 % interval is where nine of ten measured values are expected. It is learnt from the errors of measured runs, those of the same kind first; "
         "everybyte truth lists them. A figure without an interval has no measured runs, or was given.",
     )
     first = table(["Figure", "Predicted", "90 % interval", "Learnt from", "Meaning"], rows, class_="figures")
@@ -36,10 +36,10 @@ def _range(answer: Answer, job: Job, name: str) -> tuple[str, str]:
     """The range, and the runs behind it."""
     if name not in answer.range:
         return "", ""
-    section, engine = folder_of(job)
-    found = spread(name, section, engine, runs_on_several(job))
+    found = spread(name, kind_of(job))
     low, high = answer.range[name]
-    return f"{_amount(name, low)} – {_amount(name, high)}", f"{found.runs:,} runs in {found.groups:,} groups" if found else ""
+    between = "exact" if low == high else f"{_amount(name, low)} – {_amount(name, high)}"
+    return between, f"{found.runs:,} runs in {found.groups:,} sources" if found else ""
 
 
 def _ranks(answer: Answer) -> Html:

@@ -15,7 +15,7 @@ export function figures(answer, words) {
     const isSmall = isSize && value < SMALL;
     const write = isSize ? (n) => gib(n) : (n) => inUnit(about.unit, n);
     const ends = isSmall ? null : answer.range[name];
-    const range = ends ? `${write(ends[0])} – ${write(ends[1])}` : "";
+    const range = !ends ? "" : ends[0] === ends[1] ? "exact" : `${write(ends[0])} – ${write(ends[1])}`;
     return h(
       "tr", {},
       h("th", { scope: "row" }, h("code", {}, name), h("span", { class: "hint" }, meaning)),
