@@ -75,7 +75,8 @@ BASES = {
 def job(part: str, engine: str, **more: Any) -> dict[str, Any]:
     """A small job of an engine."""
     if part == "serve":
-        return {"model": "meta-llama/Meta-Llama-3.1-8B", "hardware": {"gpu": "a100-80gb"}, "serve": {"engine": engine, **more}}
+        served = "black-forest-labs/FLUX.1-dev::transformer" if engine == "diffusers" else "meta-llama/Meta-Llama-3.1-8B"
+        return {"model": served, "hardware": {"gpu": "a100-80gb"}, "serve": {"engine": engine, **more}}
     base, gpus = BASES.get(engine, ({"precision": "bf16"}, 1))
     model = "openai-community/gpt2" if engine == "nanogpt" else "Qwen/Qwen2.5-0.5B"
     train = {"framework": engine, "micro_batch": 2, "seq_len": 512, **base, **more}

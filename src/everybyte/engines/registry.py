@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from everybyte.basics.errors import Unsupported
 from everybyte.catalog.ranges import Kind
-from everybyte.job import Job
+from everybyte.job import Job, Serve
 from everybyte.job.extra import Section
 from everybyte.job.framework import SEVERAL, TrainerKeys, trainer_of, with_own_framework
 from everybyte.layers.network import Network
@@ -55,6 +55,7 @@ SERVE: dict[str, str] = {
     "mlx": "mlx",
     "llama.cpp": "llamacpp",
     "ollama": "llamacpp",
+    "diffusers": "diffusers",
 }
 """engine -> folder."""
 SERVE_TABLES = {"transformers": "transformers-serve"}
@@ -73,12 +74,18 @@ def engine_of(job: Job) -> tuple[str, str]:
         section, name, table, path = "train", trainer_of(job.train), TRAIN, "train.framework"
     else:
         assert job.serve is not None
-        section, name, table, path = "serve", job.serve.engine or "transformers", SERVE, "serve.engine"
+        section, name, table, path = "serve", server_of(job.serve), SERVE, "serve.engine"
     folder = table.get(name)
     if folder is None:
         known = sorted((*table, SEVERAL)) if section == "train" else sorted(table)
         raise Unsupported(path, f"{name!r} is not supported yet; supported: {', '.join(known)}")
     return section, folder
+
+
+def server_of(serve: Serve) -> str:
+    """The engine of a server; transformers with `extra.library: diffusers` is diffusers."""
+    name = serve.engine or "transformers"
+    return "diffusers" if name == "transformers" and (serve.extra or {}).get("library") == "diffusers" else name
 
 
 def runs_on_host(job: Job) -> bool:
@@ -143,6 +150,7 @@ def unread_of(job: Job) -> tuple[Unread, ...]:
         name: str = job.train.framework or "pytorch"
         sections = (*sections, TrainerKeys) if name == SEVERAL else sections
     else:
-        engine = (job.serve.engine if job.serve is not None else None) or "transformers"
+        assert job.serve is not None
+        engine = server_of(job.serve)
         name = SERVE_TABLES.get(engine, engine)
     return unread_keys(part.extra, sections, (name, str(part.extra.get("framework", ""))), f"{section}.extra")

@@ -28,7 +28,7 @@ Framework = Literal[
 ]
 """Whose code runs the training step."""
 
-Engine = Literal["vllm", "sglang", "llama.cpp", "ollama", "transformers", "tensorrt-llm", "lmdeploy", "tgi", "exllama", "mlx"]
+Engine = Literal["vllm", "sglang", "llama.cpp", "ollama", "transformers", "tensorrt-llm", "lmdeploy", "tgi", "exllama", "mlx", "diffusers"]
 """Whose memory rules serve the model."""
 
 Precision = Literal["fp32", "bf16", "fp16", "bf16-mixed", "fp16-mixed", "bf16-master", "fp16-master", "fp8"]

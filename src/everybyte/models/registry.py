@@ -65,6 +65,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "encoders.whisper": ("WhisperForConditionalGeneration", "WhisperModel"),
     "encoders.vit": ("ViTModel", "ViTForImageClassification"),
     "diffusion.unet": ("UNet2DConditionModel", "AutoencoderKL"),
+    "diffusion.video_vae": ("AutoencoderKLCogVideoX",),
     "diffusion.mmdit": ("FluxTransformer2DModel", "SD3Transformer2DModel", "CogVideoXTransformer3DModel"),
     "encoders.clip": ("CLIPModel", "CLIPTextModel", "CLIPTextModelWithProjection"),
     "multimodal.llava": ("LlavaForConditionalGeneration", "Mistral3ForConditionalGeneration", "Gemma3ForConditionalGeneration"),

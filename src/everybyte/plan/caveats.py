@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from everybyte.engines.registry import server_of
 from everybyte.job import Job
 from everybyte.job.pattern import model_of
 from everybyte.layers.network import Network
@@ -23,7 +24,7 @@ def caveats(job: Job, answer: Answer) -> tuple[str, ...]:
 
 
 def _missing_parts(job: Job, network: Network) -> Iterator[str]:
-    if not is_image(network):
+    if not is_image(network) or (job.serve is not None and server_of(job.serve) == "diffusers"):
         return
     others = PARTS_OF_PIPELINE.get(network.family, "text encoders and VAE")
     way_out = "encode prompts and images beforehand, or add their weights" if job.train is not None else "move them off the GPU, or add their weights"
