@@ -23,6 +23,7 @@ from everybyte.engines.megatron.portions import (
     is_expert,
     is_matrix,
     portions,
+    portions_of,
 )
 from everybyte.layers.network import Network
 from everybyte.layers.recording.setup import Setup
@@ -30,11 +31,11 @@ from everybyte.layers.recording.size import elements
 from everybyte.layers.recording.tape import Parameter
 from everybyte.ledger.build import Line, plain
 from everybyte.ledger.entry import Category
-from everybyte.models.count import tensors
+from everybyte.models.count import parts, tensors
 from everybyte.rules.accounting.canonical import once
 from everybyte.rules.step.layout import WHOLE, Layout
 from everybyte.rules.step.persistent_state import groups, weight_bytes, weight_lines
-from everybyte.rules.step.program import ShardEvent, Switched
+from everybyte.rules.step.program import Moves, ShardEvent, Switched
 from everybyte.rules.step.recipe import Recipe
 from everybyte.rules.step.row import StepRow
 
@@ -190,9 +191,9 @@ class MegatronLayout(Layout, frozen=True):
         text = plain("e·P_pad", e=kind.block_bytes, P_pad=numel)
         return (Line(f"{name}/padding", cast("Category", category), kind.nbytes(numel), text, BUFFERS),)
 
-    def moves(self, step: StepRow) -> Switched:
+    def moves(self, step: StepRow) -> Moves:
         """What is beside the layers of a micro-batch."""
-        return Switched(step, partial(self.beside, step))
+        return Switched(step, partial(self.beside, step)) if self.in_transit or self.deferred or self.fetched else Moves(step)
 
     def beside(self, step: StepRow, index: int, moment: ShardEvent, copy: int) -> tuple[Line, ...]:
         """What the pipeline sends and receives meanwhile, and what the head puts off."""
@@ -241,15 +242,13 @@ class MegatronLayout(Layout, frozen=True):
 # -- lines -------------------------------------------------------------------------------------------------------------------
 def _bytes(layout: MegatronLayout, network: Network, setup: Setup, kinds: tuple[Held, ...]) -> int:
     """The sum of `_lines`."""
-    single, pieces = once(network)
-    copies = {piece.other: piece.copies for piece in pieces}
-    return sum(
-        [
-            layout.size(portion, copies[portion.group.part], is_shared=kind.is_shared)
-            for kind in kinds
-            for portion in portions(single, setup, kind.widths, experts_apart=kind.is_shared)
-        ]
-    )
+    total = 0
+    for part in parts(network):
+        own = setup.of_blocks(part.path)
+        for kind in kinds:
+            for portion in portions_of(part.layer, own, part.dims, kind.widths, experts_apart=kind.is_shared):
+                total += layout.size(portion, part.copies, is_shared=kind.is_shared)
+    return total
 
 
 @lru_cache(maxsize=1024)

@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from everybyte.basics.dtypes import DType
 from everybyte.basics.record import Record
 from everybyte.basics.units import ceil_div, round_up
-from everybyte.layers.network import Network
+from everybyte.layers.network import Network, declare
 from everybyte.layers.recording.setup import Setup
-from everybyte.layers.recording.size import elements
+from everybyte.layers.recording.size import Dims, elements
 from everybyte.layers.recording.tape import Parameter
 from everybyte.ledger.build import Text
 from everybyte.ledger.entry import Category
-from everybyte.models.count import declared
+from everybyte.models.count import declared, parts
 from everybyte.rules.step.layout import WHOLE
-from everybyte.rules.step.persistent_state import Group, groups
+from everybyte.rules.step.persistent_state import Group, groups, module_of
 from everybyte.rules.step.persistent_state_text import gradients_text
 
 ALIGNED = 64
@@ -102,15 +102,32 @@ class Portion(NamedTuple):
     experts: bool
 
 
-@lru_cache(maxsize=4096)
 def portions(network: Network, setup: Setup, widths: Widths, *, experts_apart: bool) -> tuple[Portion, ...]:
     """The trained parameters of a network, whole."""
+    return tuple(portion for group in groups(network, setup, WHOLE) for portion in _divided(group, widths, experts_apart=experts_apart))
+
+
+@lru_cache(maxsize=16384)
+def portions_of(layer: Any, setup: Setup, dims: Dims, widths: Widths, *, experts_apart: bool) -> tuple[Portion, ...]:
+    """Those of one copy of a layer."""
+    rows = declare(layer, setup, dims)
+    return _of_parameters(tuple(p for p in rows.parameters if not p.tied), widths, experts_apart=experts_apart)
+
+
+@lru_cache(maxsize=4096)
+def _of_parameters(parameters: tuple[Parameter, ...], widths: Widths, *, experts_apart: bool) -> tuple[Portion, ...]:
+    """Layers that run in other ways hold the same parameters."""
+    groups = by_width(parameters, lambda p: module_of(p, ""))
+    return tuple(portion for place, members in groups for portion in _divided(Group(place, 1, members, ()), widths, experts_apart=experts_apart))
+
+
+@lru_cache(maxsize=4096)
+def _divided(group: Group, widths: Widths, *, experts_apart: bool) -> tuple[Portion, ...]:
     found = []
-    for group in groups(network, setup, WHOLE):
-        for (each, experts), members in by_width(group.trained, lambda p: (sum(widths(p)), experts_apart and is_expert(p))):
-            alone = sum(p.count * round_up(width * elements(p.dims)[0], 512) for p in members for width in widths(p))
-            if each:
-                found.append(Portion(group, members, each, each * sum(p.numel for p in members), alone, experts))
+    for (each, experts), members in by_width(group.trained, lambda p: (sum(widths(p)), experts_apart and is_expert(p))):
+        alone = sum(p.count * round_up(width * elements(p.dims)[0], 512) for p in members for width in widths(p))
+        if each:
+            found.append(Portion(group, members, each, each * sum(p.numel for p in members), alone, experts))
     return tuple(found)
 
 
@@ -145,10 +162,12 @@ def divided_text(group: Group, members: tuple[Parameter, ...], each: int, over: 
 @lru_cache(maxsize=16384)
 def gaps(network: Network, setup: Setup, experts: bool, multiple: int, bucket: int) -> int:
     """Elements between parameters and at the ends of buckets, which are filled from the last parameter to the first."""
+    if not bucket:
+        found = [(part.copies, _spans(part.layer, setup.of_blocks(part.path), part.dims, experts)) for part in parts(network)]
+        numel, aligned = (sum(copies * spans[place] for copies, spans in found) for place in (0, 1))
+        return round_up(aligned, multiple) - numel
     pieces = _pieces(network, setup, experts)
     numel = sum(copies * count * one for copies, sizes in pieces for one, count in sizes)
-    if not bucket:
-        return round_up(sum(copies * count * round_up(one, ALIGNED) for copies, sizes in pieces for one, count in sizes), multiple) - numel
     end = begun = 0
     for one, count in (size for copies, sizes in pieces for size in sizes * copies):
         left, aligned = count, round_up(one, ALIGNED)
@@ -160,6 +179,13 @@ def gaps(network: Network, setup: Setup, experts: bool, multiple: int, bucket: i
                 end = begun = round_up(end, multiple)
             left -= min(fitting, left)
     return (round_up(end, multiple) if end > begun else end) - numel
+
+
+@lru_cache(maxsize=16384)
+def _spans(layer: Any, setup: Setup, dims: Dims, experts: bool) -> tuple[int, int]:
+    """Elements of a layer's parameters, exact and each in multiples of ALIGNED."""
+    own = [p for p in declare(layer, setup, dims).parameters if not p.tied and not p.buffer and is_expert(p) == experts]
+    return sum(p.numel for p in own), sum(p.count * round_up(elements(p.dims)[0], ALIGNED) for p in own)
 
 
 @lru_cache(maxsize=4096)

@@ -72,7 +72,12 @@ def flights(plan: Plan, rank: int) -> tuple[Flight, ...]:
 @lru_cache(maxsize=16384)
 def outdone(plan: Plan, kinds: tuple[Hashable, ...]) -> tuple[bool, ...]:
     """Of each rank, whether another that holds the same (its kind is equal) has at least as much in flight whatever passes: it then needs as much
-    memory at every moment, and the rank cannot be the only worst one."""
+    memory at every moment, and the rank cannot be the only worst one.
+
+    Where backward passes are whole, a rank before it does: at each of its passes it has made as many forward passes more, as it runs further ahead.
+    """
+    if plan.schedule not in TWO_WAY and not is_split(plan):
+        return tuple(kind in kinds[:rank] for rank, kind in enumerate(kinds))
     return covered(kinds, tuple(flights(plan, rank) for rank in range(len(kinds))))
 
 

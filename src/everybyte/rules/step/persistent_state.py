@@ -74,15 +74,16 @@ def groups(network: Network, setup: Setup, share: Share) -> tuple[Group, ...]:
     """The network's parameters by piece and module, adapters apart, as they lie on one rank."""
     found: dict[tuple[str, int], list[Declared]] = {}
     for row in declared(network, setup):
-        found.setdefault((f"{row.part}/{_module(row)}", row.copies), []).append(row)
+        found.setdefault((f"{row.part}/{module_of(row.parameter, row.part)}", row.copies), []).append(row)
     return share.local(tuple(Group(place, copies, tuple(row.parameter for row in rows), rows[0].letters) for (place, copies), rows in found.items()), setup)
 
 
-def _module(row: Declared) -> str:
-    parts = row.parameter.name.split(".")
-    if row.parameter.adapter:
+def module_of(p: Parameter, part: str) -> str:
+    """The module of a parameter by its name; the piece of the network itself where it stands in none."""
+    parts = p.name.split(".")
+    if p.adapter:
         return "adapters"
-    return parts[0] if len(parts) > 1 else row.part
+    return parts[0] if len(parts) > 1 else part
 
 
 def tensor_bytes(parameter: Parameter, setup: Setup) -> int:
