@@ -26,8 +26,13 @@ class Part(NamedTuple):
     """Of blocks, what stands before their number in the names of parameters (`model.layers`)."""
 
 
-def parts(network: Network) -> Iterator[Part]:
+@lru_cache(maxsize=4096)
+def parts(network: Network) -> tuple[Part, ...]:
     """All pieces of a network, towers first, in the order in which forward runs them."""
+    return tuple(_parts(network))
+
+
+def _parts(network: Network) -> Iterator[Part]:
     for tower in network.towers:
         dims = hidden_dims(tower.hidden)
         if tower.stem is not None:

@@ -113,6 +113,11 @@ class FsdpLayout(MegatronLayout, frozen=True):
         """All but what a pipeline is sending."""
         return replace(self, received=0, in_transit=0, deferred=0)
 
+    @property
+    def is_still(self) -> bool:
+        """Weights are gathered and gradients shared around each layer."""
+        return False
+
     def beside(self, step: StepRow, index: int, moment: ShardEvent, copy: int) -> tuple[Line, ...]:
         """What a pipeline has beside. In forward the layer that runs with those gathered ahead of it; in backward those ahead of it, and whole gradients
         that wait to be reduced, nothing of both before the head is done."""

@@ -35,7 +35,7 @@ from everybyte.models.count import parts, tensors
 from everybyte.rules.accounting.canonical import once
 from everybyte.rules.step.layout import WHOLE, Layout
 from everybyte.rules.step.persistent_state import groups, weight_bytes, weight_lines
-from everybyte.rules.step.program import Moves, ShardEvent, Switched
+from everybyte.rules.step.program import Moves, ShardEvent, Still, Switched
 from everybyte.rules.step.recipe import Recipe
 from everybyte.rules.step.row import StepRow
 
@@ -193,7 +193,12 @@ class MegatronLayout(Layout, frozen=True):
 
     def moves(self, step: StepRow) -> Moves:
         """What is beside the layers of a micro-batch."""
-        return Switched(step, partial(self.beside, step)) if self.in_transit or self.deferred or self.fetched else Moves(step)
+        return Still(step) if self.is_still else Switched(step, partial(self.beside, step))
+
+    @property
+    def is_still(self) -> bool:
+        """Whether nothing is beside the layers."""
+        return not (self.in_transit or self.deferred or self.fetched)
 
     def beside(self, step: StepRow, index: int, moment: ShardEvent, copy: int) -> tuple[Line, ...]:
         """What the pipeline sends and receives meanwhile, and what the head puts off."""

@@ -187,6 +187,7 @@ class _Table:
     def __init__(self, plan: Plan) -> None:
         self.virtual, self.group, self.total = plan.virtual, plan.group, plan.passes
         self.full, self.rest = divmod(plan.microbatches, plan.group)
+        self._done: dict[int, tuple[int, ...]] = {}
 
     def _split(self, place: int) -> tuple[int, int, int]:
         """(whole groups before the place, places into its own group, length of that group's turns)."""
@@ -200,5 +201,11 @@ class _Table:
 
     def done(self, place: int) -> tuple[int, ...]:
         """Passes of each chunk before a place."""
-        groups, inside, length = self._split(min(max(place, 0), self.total))
-        return tuple(groups * self.group + min(max(inside - chunk * length, 0), length) for chunk in range(self.virtual))
+        place = min(max(place, 0), self.total)
+        found = self._done.get(place)
+        if found is None:
+            groups, inside, length = self._split(place)
+            before, (turn, rest) = groups * self.group, divmod(inside, length)  # chunks before the turn have run a whole group, those behind it nothing
+            turns = (before + length,) * turn + (before + rest,) + (before,) * (self.virtual - turn - 1)
+            found = self._done[place] = turns[: self.virtual]
+        return found

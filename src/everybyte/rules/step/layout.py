@@ -17,7 +17,7 @@ from everybyte.layers.recording.tape import Parameter
 from everybyte.ledger.build import Line
 from everybyte.models.count import tensors
 from everybyte.rules.step.persistent_state import Group, Trained, gradient_lines, state_lines, tensor_bytes, trained, weight_lines
-from everybyte.rules.step.program import Make, Moves, Op
+from everybyte.rules.step.program import Make, Moves, Op, Still
 from everybyte.rules.step.recipe import GradientsLive, Recipe
 from everybyte.rules.step.row import StepRow
 
@@ -93,7 +93,7 @@ class Layout(Record, frozen=True):
 
     def moves(self, step: StepRow) -> Moves:
         """Writes what this layout makes and frees around the layers of a step."""
-        return Moves(step)
+        return Still(step)
 
     def tensors(self, network: Network, setup: Setup) -> tuple[Parameter, ...]:
         """The parameters of this rank in the order in which they are loaded and stepped."""

@@ -8,8 +8,10 @@ first round or in the last.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from everybyte.basics.record import Record
 from everybyte.ledger.build import Line
 from everybyte.rules.step.row import StepRow
 
@@ -120,11 +122,35 @@ class Section(NamedTuple):
     loops: tuple[Loop, ...]
 
 
-class Moves:
-    """Writes what a layout does around the layers of a step. The base class does nothing: one GPU."""
+class Place(Record, frozen=True):
+    """What of a segment its place in a program depends on."""
 
-    def __init__(self, step: StepRow) -> None:
-        self.step = step
+    copies: int
+    tower: str
+    offloaded: bool
+    passed: tuple[str, ...]
+    """What its backward leaves for other parts of the network."""
+    returns: bool
+
+
+def outline_of(step: StepRow) -> tuple[Place, ...]:
+    """The places of a row."""
+    return tuple(Place(s.copies, s.tower, s.offloaded, tuple(one.what for one in s.tally.passed), r) for s, r in zip(step.row, step.returns, strict=True))
+
+
+@lru_cache(maxsize=4096)
+def undisturbed(outline: tuple[Place, ...], most: int) -> tuple[tuple[Section, ...], tuple[Section, ...]]:
+    """Forward and backward of a row with which nothing moves: the same for all rows of this outline. `most`: as in `Writer`."""
+    writer = Writer(outline, most)
+    return writer.forward(), writer.backward()
+
+
+class Writer:
+    """Writes the program of a row. The base class has nothing around the layers: one GPU. `most`: copies whose kept tensors are on their way to host
+    memory at a time."""
+
+    def __init__(self, outline: tuple[Place, ...], most: int) -> None:
+        self.outline, self.most = outline, most
         self.slots: dict[str, list[int]] = {}
         """Bytes of what lives, by slot."""
         self.syncs = True
@@ -189,21 +215,21 @@ class Moves:
     # -- the program --------------------------------------------------------------------------------------------------------
     def forward(self) -> tuple[Section, ...]:
         """The sections of forward in their order."""
-        found = [Section(index, False, self._rounds(segment.copies, self._forward_of(index))) for index, segment in enumerate(self.step.row)]
+        found = [Section(index, False, self._rounds(segment.copies, self._forward_of(index))) for index, segment in enumerate(self.outline)]
         last = found[-1]
         rest = Loop(1, (*(Leave(index) for index in self._leaving), *self.forward_done()))
         return (*found[:-1], last._replace(loops=(*last.loops, rest)))
 
     def backward(self) -> tuple[Section, ...]:
         """The sections of backward in their order, the last segment first."""
-        row = self.step.row
+        row = self.outline
         found = [Section(index, True, self._rounds(row[index].copies, self._backward_of(index))) for index in reversed(range(len(row)))]
         last = found[-1]
         rest = Loop(1, (*self._merge(), *self.backward_done()))
         return (*found[:-1], last._replace(loops=(*last.loops, rest)))
 
     def _forward_of(self, index: int) -> Callable[[int], list[Op]]:
-        is_offloaded, most = self.step.row[index].offloaded, self.step.recipe.recompute.in_flight or 0
+        is_offloaded, most = self.outline[index].offloaded, self.most
 
         def one(done: int) -> list[Op]:
             ops = [*self.before_forward(index, done), Run(index, backward=False)]
@@ -214,8 +240,8 @@ class Moves:
         return one
 
     def _backward_of(self, index: int) -> Callable[[int], list[Op]]:
-        segment, returns = self.step.row[index], self.step.returns[index]
-        is_other = index + 1 < len(self.step.row) and self.step.row[index + 1].tower != segment.tower
+        segment = self.outline[index]
+        is_other = index + 1 < len(self.outline) and self.outline[index + 1].tower != segment.tower
 
         def one(done: int) -> list[Op]:
             copy = segment.copies - 1 - done
@@ -225,12 +251,12 @@ class Moves:
             ops.append(Run(index, backward=True))
             ops += self._pass_on(index)
             ops += self.after_backward(index, copy)
-            return [*ops, *([Return(index)] if returns else ()), *self.held(index, copy)]
+            return [*ops, *([Return(index)] if segment.returns else ()), *self.held(index, copy)]
 
         return one
 
     def _pass_on(self, index: int) -> list[Op]:
-        new = [s.what for s in self.step.row[index].tally.passed if s.what not in self._waiting]
+        new = [what for what in self.outline[index].passed if what not in self._waiting]
         self._waiting.update(dict.fromkeys(new, index))
         return [Pass(index, what) for what in new]
 
@@ -272,6 +298,26 @@ class Moves:
                 sizes.extend([sizes[-1]] * (rounds * more))
             elif more < 0:
                 del sizes[: -rounds * more]
+
+
+class Moves(Writer):
+    """Writes what a layout does around the layers of a step."""
+
+    def __init__(self, step: StepRow) -> None:
+        super().__init__(outline_of(step), step.recipe.recompute.in_flight or 0)
+        self.step = step
+
+    def program(self) -> tuple[tuple[Section, ...], tuple[Section, ...]]:
+        """Forward and backward."""
+        return self.forward(), self.backward()
+
+
+class Still(Moves):
+    """Nothing is made or freed around the layers."""
+
+    def program(self) -> tuple[tuple[Section, ...], tuple[Section, ...]]:
+        """Written once for all rows of the outline."""
+        return undisturbed(self.outline, self.most)
 
 
 PASSING = "gathered/"

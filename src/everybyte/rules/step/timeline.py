@@ -73,7 +73,8 @@ def written(network: Network, recipe: Recipe, layout: Layout, *, syncs: bool = T
     """What a layout writes for a step. `recipe` is timeless."""
     moves = layout.moves(StepRow.of(network, recipe, by_unit=layout.by_unit, lives=layout.lives(recipe)))
     moves.syncs = syncs
-    return Written(tuple(moves.accumulated()) if syncs else (), moves.forward(), moves.backward(), moves)
+    accumulated = tuple(moves.accumulated()) if syncs else ()
+    return Written(accumulated, *moves.program(), moves)
 
 
 class StepTimeline(StepRow):
