@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 from math import lcm
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from msgspec.structs import replace
 
@@ -27,7 +27,7 @@ from everybyte.engines.megatron.portions import (
 )
 from everybyte.layers.network import Network
 from everybyte.layers.recording.setup import Setup
-from everybyte.layers.recording.size import elements
+from everybyte.layers.recording.size import Dims, elements
 from everybyte.layers.recording.tape import Parameter
 from everybyte.ledger.build import Line, plain
 from everybyte.ledger.entry import Category
@@ -249,11 +249,17 @@ def _bytes(layout: MegatronLayout, network: Network, setup: Setup, kinds: tuple[
     """The sum of `_lines`."""
     total = 0
     for part in parts(network):
-        own = setup.of_blocks(part.path)
-        for kind in kinds:
-            for portion in portions_of(part.layer, own, part.dims, kind.widths, experts_apart=kind.is_shared):
-                total += layout.size(portion, part.copies, is_shared=kind.is_shared)
+        whole, shared = _of_layer(part.layer, setup.of_blocks(part.path), part.dims, kinds)
+        total += part.copies * whole + sum([layout.size(portion, part.copies, is_shared=True) for portion in shared])
     return total
+
+
+@lru_cache(maxsize=4096)
+def _of_layer(layer: Any, setup: Setup, dims: Dims, kinds: tuple[Held, ...]) -> tuple[int, tuple[Portion, ...]]:
+    """Bytes of one copy of a layer that each rank has whole, and portions of what ranks share."""
+    found = [(kind, portions_of(layer, setup, dims, kind.widths, experts_apart=kind.is_shared)) for kind in kinds]
+    whole = sum(portion.exact for kind, portions in found if not kind.is_shared for portion in portions)
+    return whole, tuple(portion for kind, portions in found if kind.is_shared for portion in portions)
 
 
 @lru_cache(maxsize=1024)

@@ -25,7 +25,7 @@ from everybyte.ledger.build import Line
 from everybyte.ledger.entry import Phase
 from everybyte.ledger.ledger import Ledger
 from everybyte.models.count import parts
-from everybyte.rules.accounting.canonical import numbered, once, unnamed
+from everybyte.rules.accounting.canonical import numbered, unnamed
 from everybyte.rules.parallel.pipeline import Flight, flights, in_flight
 from everybyte.rules.parallel.stages import Stage
 from everybyte.rules.step.layout import Layout
@@ -246,8 +246,9 @@ def _kept_by_chunk(run: Run, whole: StagePlan) -> tuple[int, ...]:
 
 def _kept(network: Network, recipe: Recipe, layout: Layout) -> dict[str, int]:
     """Bytes that the copies of each piece of a network keep of a micro-batch. Megatron's layers hand hidden states on as they are given them, so that
-    the copies of a run are alike."""
-    single, pieces = once(network)
-    row = segments(single, recipe.setup, recipe.recompute, recipe.stream, layout.lives(recipe))
-    kept = (measured(segment.tally, recipe.batch).kept for segment in row)
-    return {piece.label: piece.copies * size for piece, size in zip(pieces, kept, strict=True)}
+    equal layers keep the same wherever they stand."""
+    alike = unnamed(network)
+    row = segments(alike, recipe.setup, recipe.recompute, recipe.stream, layout.lives(recipe))
+    of_part = {segment.part: measured(segment.tally, recipe.batch).kept for segment in row}
+    of_layer = {part.layer: of_part[part.label] for part in parts(alike)}
+    return {part.label: part.copies * of_layer[part.layer] for part in parts(network)}

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from operator import le, mul, sub
 
 from msgspec.structs import replace
 
@@ -46,7 +47,8 @@ class Flight(Record, frozen=True):
     def weight(self, kept: Sequence[int], waiting: Sequence[int]) -> int:
         """Σ of sizes: `kept` a chunk and micro-batch, `waiting` likewise; the one that passes counts whole unless its input gradient is done."""
         passing = (waiting if self.kind == "W" else kept)[self.chunk]
-        return passing + sum(n * size for n, size in zip(self.kept, kept, strict=True)) + sum(n * size for n, size in zip(self.waiting, waiting, strict=True))
+        found: int = passing + sum(map(mul, self.kept, kept))
+        return found + sum(map(mul, self.waiting, waiting)) if any(self.waiting) else found
 
 
 def in_flight(plan: Plan, rank: int, kept: Sequence[int] | None = None, waiting: Sequence[int] | None = None) -> Flight:
@@ -113,7 +115,7 @@ def _largest(found: Iterable[Flight]) -> Iterator[Flight]:
         groups.setdefault((flight.kind, flight.chunk), {})[flight.kept + flight.waiting] = flight
     for group in groups.values():
         for counts, flight in group.items():
-            if not any(other != counts and all(a <= b for a, b in zip(counts, other, strict=True)) for other in group):
+            if not any(other != counts and all(map(le, counts, other)) for other in group):
                 yield flight
 
 
@@ -170,7 +172,7 @@ def _at_breaks(plan: Plan, rank: int) -> Iterator[Flight]:
 
 
 def _less(more: tuple[int, ...], fewer: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(a - b for a, b in zip(more, fewer, strict=True))
+    return tuple(map(sub, more, fewer))
 
 
 def _chunk_starts(plan: Plan) -> list[int]:

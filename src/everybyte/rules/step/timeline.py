@@ -110,14 +110,15 @@ class StepTimeline(StepRow):
 
     def _section(self, place: int, section: Section, level: int) -> tuple[int, Peak]:
         """(level behind a section, its highest instant)."""
-        best = Peak(0, place, section.segment, moment="backward" if section.backward else "forward")
+        best, where = 0, (0, 0, -1)
         for number, loop in enumerate(section.loops):
             end, high, at = self._fold(loop.body, level)
             grows = (loop.copies - 1) * (end - level)
-            if high + max(grows, 0) > best.bytes:
-                best = best._replace(bytes=high + max(grows, 0), loop=number, round=loop.copies - 1 if grows > 0 else 0, at=at)
+            high += max(grows, 0)
+            if high > best:
+                best, where = high, (number, loop.copies - 1 if grows > 0 else 0, at)
             level = end + grows
-        return level, best
+        return level, Peak(best, place, section.segment, *where, moment="backward" if section.backward else "forward")
 
     def _placed(self, peak: Peak) -> Peak:
         """The same with how many copies ran before, and what happens then."""
