@@ -42,10 +42,11 @@ def stage_plan(network: Network, stage: Stage, split: Split, style: Style, vocab
     first, last = stage.embedding in order, stage.head == order[-1]
     both = first and last
     entry, received, loss = (BertEntry, BertReceived, BertLoss) if network.family == "bert" else (Entry, Received, Loss)
-    stem: Any = received(network.hidden, network.dtype, split, style, vocab // split.tp if stage.mtp and not network.tied else 0)
+    at_ends, alone = style.at_ends, split.at_ends
+    stem: Any = received(network.hidden, network.dtype, alone, at_ends, vocab // split.tp if stage.mtp and not network.tied else 0)
     if first:
-        stem = entry(network.hidden, vocab, learned_positions(network), split, style)
-    head = loss(vocab, inside, style, tied=network.tied and both, reads_kept=bool(stage.mtp)) if last else None
+        stem = entry(network.hidden, vocab, learned_positions(network), alone, at_ends)
+    head = loss(vocab, inside.at_ends, at_ends, tied=network.tied and both, reads_kept=bool(stage.mtp)) if last else None
     local = Network(
         network.name,
         "megatron",
@@ -75,7 +76,7 @@ def _chunk(network: Network, stage: Stage, chunk: int, split: Split, style: Styl
     dims = _hidden_states(split.tokens, network.hidden)
     runs = _runs([(index, _layer(sizes[index], split, style)) for index in stage.chunks[chunk]], full, dims)
     if chunk == stage.head:
-        runs.append(Run("final_layernorm", -1, 1, FinalNorm(sizes[-1].norm, style), dims))
+        runs.append(Run("final_layernorm", -1, 1, FinalNorm(sizes[-1].norm, style.at_ends), dims))
     inner = prediction_of(network)
     if chunk == stage.mtp_chunk and inner:
         layers = tuple(_layer(one, split, style) for one in inner)

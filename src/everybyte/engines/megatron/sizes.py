@@ -48,6 +48,11 @@ class Split(Record, frozen=True):
         """As layers see it: context parallelism shortens their sequences and changes nothing else."""
         return Split(self.tp, self.sp, 1, self.ep, self.etp)
 
+    @property
+    def at_ends(self) -> Split:
+        """As the embedding and the head see it, which have no experts."""
+        return Split(self.tp, self.sp, self.cp)
+
     def routed(self, top_k: int, ranks: int = 1) -> Dim:
         """Balanced tokens that `ranks` ranks' routers send: each of this rank's tokens top_k times, from all of them."""
         return Dim("N", top_k * ranks, self.tokens.axes)

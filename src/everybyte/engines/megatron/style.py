@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec.structs import replace
+
 from everybyte.basics.record import Record
 
 AttentionKernel = Literal["unfused", "cudnn", "flash2"]
@@ -58,6 +60,11 @@ class Style(Record, frozen=True):
     """One block of multi-token prediction runs once for every depth (mtp_use_repeated_layer)."""
     binary_head: bool = True
     """BERT also learns the order of two sentences."""
+
+    @property
+    def at_ends(self) -> Style:
+        """What of it the embedding and the head ask for: modules of transformer layers are not theirs."""
+        return replace(self, recompute=(), offloaded=()) if self.recompute or self.offloaded else self
 
     def again(self, module: str) -> bool:
         """Whether backward runs a module again."""
