@@ -89,6 +89,7 @@ def tensors(network: Network, setup: Setup = DECLARE) -> tuple[Parameter, ...]:
     return tuple(found)
 
 
+@lru_cache(maxsize=256)
 def parameter_count(network: Network) -> int:
     """Parameters of the network: tied weights once, no buffers."""
     return sum(d.copies * d.parameter.numel for d in declared(network) if not d.parameter.buffer)

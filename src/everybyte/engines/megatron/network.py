@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from everybyte.basics.record import Record
@@ -74,7 +75,7 @@ def _chunk(network: Network, stage: Stage, chunk: int, split: Split, style: Styl
     """The layers of a chunk, the final norm behind the last, blocks of multi-token prediction behind that."""
     sizes = layers_of(network)
     dims = _hidden_states(split.tokens, network.hidden)
-    runs = _runs([(index, _layer(sizes[index], split, style)) for index in stage.chunks[chunk]], full, dims)
+    runs = _runs([(first, count, _layer(one, split, style)) for first, count, one in _spans(network, stage.chunks[chunk])], full, dims)
     if chunk == stage.head:
         runs.append(Run("final_layernorm", -1, 1, FinalNorm(sizes[-1].norm, style.at_ends), dims))
     inner = prediction_of(network)
@@ -94,24 +95,29 @@ def _layer(sizes: Sizes, split: Split, style: Style) -> TransformerLayer:
     return TransformerLayer(sizes, split, style)
 
 
-def _runs(layers: Sequence[tuple[int, TransformerLayer]], full: Recomputed | None, dims: Dims) -> list[Run]:
-    """Runs of equal layers of one chunk; recomputed ones in groups."""
-    found: list[tuple[int, Any]] = []
-    place = 0
-    while place < len(layers):
-        index, layer = layers[place]
-        count = 1
-        if full is None or (full.method == "block" and place >= full.layers):
-            found.append((index, layer))
-        else:
-            group = [other for _, other in layers[place : place + (full.layers if full.method == "uniform" else 1)]]
-            count = next((n for n, other in enumerate(group) if other != layer), len(group))
-            found.append((index, Checkpoint(layer, count)))
-        place += count
+@lru_cache(maxsize=4096)
+def _spans(network: Network, layers: tuple[int, ...]) -> tuple[tuple[int, int, Sizes], ...]:
+    """(first, count, sizes) of equal layers in a row."""
+    sizes, found = layers_of(network), []
+    for one, members in groupby(layers, key=lambda index: sizes[index]):
+        indices = list(members)
+        found.append((indices[0], len(indices), one))
+    return tuple(found)
+
+
+def _runs(spans: Sequence[tuple[int, int, TransformerLayer]], full: Recomputed | None, dims: Dims) -> list[Run]:
+    """Runs of one chunk; recomputed layers in groups, which begin anew where layers are others."""
     runs: list[Run] = []
-    for index, layer in found:
-        if runs and runs[-1].layer == layer:
-            runs[-1] = Run(PREFIX, runs[-1].first, runs[-1].count + 1, layer, dims)
-        else:
-            runs.append(Run(PREFIX, index, 1, layer, dims))
+    place = 0
+    for first, count, layer in spans:
+        again = 0 if full is None else count if full.method == "uniform" else min(count, max(full.layers - place, 0))
+        size = full.layers if full is not None and full.method == "uniform" else 1
+        whole, rest = divmod(again, size)
+        if whole:
+            runs.append(Run(PREFIX, first, whole, Checkpoint(layer, size), dims))
+        if rest:
+            runs.append(Run(PREFIX, first + whole * size, 1, Checkpoint(layer, rest), dims))
+        if count > again:
+            runs.append(Run(PREFIX, first + again, count - again, layer, dims))
+        place += count
     return runs

@@ -54,7 +54,7 @@ class StageTraining(Training, frozen=True):
         beside = sum(line.bytes for line in self.extra)
         running += beside + self.waiting_bytes() + layout.transit_bytes
         timeline = timeline_of(self._alike(self.passing or self.network), recipe, layout.in_step)
-        found: dict[Phase, int] = {phase: running + peak.bytes for phase, peak in timeline.peaks().items()}
+        found: dict[Phase, int] = {phase: running + height for phase, height in timeline.heights().items()}
         found["optimizer"] = found["between_steps"] = resting + beside + layout.left_bytes + sum(line.bytes for line in self.later)
         if self.captured is not None:
             found["init"] = sum(line.bytes for line in self._capturing())
@@ -244,6 +244,7 @@ def _kept_by_chunk(run: Run, whole: StagePlan) -> tuple[int, ...]:
     return tuple(sum(kept.get(label, 0) for label in labels) for labels in whole.labels)
 
 
+@lru_cache(maxsize=256)
 def _kept(network: Network, recipe: Recipe, layout: Layout) -> dict[str, int]:
     """Bytes that the copies of each piece of a network keep of a micro-batch. Megatron's layers hand hidden states on as they are given them, so that
     equal layers keep the same wherever they stand."""

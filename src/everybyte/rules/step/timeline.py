@@ -178,6 +178,15 @@ class StepTimeline(StepRow):
         found["backward"] = self.backward(0, head)
         return found
 
+    def heights(self) -> dict[Phase, int]:
+        """The bytes of `peaks`, for those who do not ask what lives then."""
+        head = len(self.row) - 1 if self.row[-1].label == "head" else len(self.row)
+        found: dict[Phase, int] = dict.fromkeys(("forward", "loss", "backward") if head < len(self.row) else ("forward", "backward"), 0)
+        for peak in self._peaks:
+            phase: Phase = "loss" if peak.segment == head else "backward" if self.sections[peak.section].backward else "forward"
+            found[phase] = max(found[phase], peak.bytes)
+        return found
+
     def forward(self, first: int, last: int) -> Peak:
         """The highest instant of forward over segments first..last (exclusive)."""
         return self._highest(first, last, backward=False)

@@ -133,7 +133,7 @@ class Training(Record, frozen=True):
         beside = workspace_line(self.compute_capability, self.recipe.handles).bytes + sum(line.bytes for line in (*own.inputs(), *self.extra))
         static = held.static + beside + sum(line.bytes for companion in self.companions for line in companion.weights())
         outliving = timeline.outliving_bytes()
-        found: dict[Phase, int] = {phase: static + held.accumulated + peak.bytes for phase, peak in timeline.peaks().items()}
+        found: dict[Phase, int] = {phase: static + held.accumulated + height for phase, height in timeline.heights().items()}
         found["forward"] += outliving
         if self.companions:
             found["eval"] = static + held.accumulated + self.beside_pass(self.highest_pass())
