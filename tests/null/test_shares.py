@@ -10,7 +10,8 @@ from everybyte.layers.recording.setup import Setup
 from everybyte.layers.recording.size import Dim, elements
 from everybyte.models.count import declared
 from everybyte.models.source import network_of
-from everybyte.rules.parallel.pipeline import Flight, covered
+from everybyte.rules.parallel.pipeline import Flight, covered, flights, outdone
+from everybyte.rules.parallel.schedules import Plan
 from everybyte.rules.serving.pages import LayerCache, prices
 from everybyte.rules.serving.tensor_parallel import Cut, Sizes
 from everybyte.rules.sharding.fsdp1 import Fsdp1
@@ -64,6 +65,13 @@ def test_a_rank_is_left_out_where_another_needs_as_much() -> None:
     assert covered(("same", "same"), ((many,), (few,))) == (False, True)
     assert covered(("same", "same"), ((few,), (many,))) == (False, False)
     assert covered(("one", "other"), ((many,), (few,))) == (False, False)
+
+
+@pytest.mark.parametrize("plan", [Plan("gpipe", 4, 1, 8, 4), Plan("1f1b", 8, 1, 3, 8), Plan("interleaved", 4, 3, 5, 5), Plan("interleaved", 3, 2, 9, 4)])
+def test_ranks_are_left_out_without_their_flights(plan: Plan) -> None:
+    """Where backward passes are whole, the closed form leaves out the ranks that a comparison of all states in flight leaves out."""
+    for kinds in (("a",) * plan.pp, ("a", *("b",) * (plan.pp - 1)), tuple("ab"[rank % 2] for rank in range(plan.pp))):
+        assert outdone(plan, kinds) == covered(kinds, tuple(flights(plan, rank) for rank in range(plan.pp)))
 
 
 def test_vocabularies_are_padded_before_they_are_cut() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import HealthCheck, example, given, reject, settings
 from hypothesis import strategies as st
 
 from everybyte.basics.errors import BadInput
@@ -89,7 +89,23 @@ def layouts(draw: st.DrawFn) -> dict[str, Any]:
     return {"model": {"shape": shape}, "hardware": {"gpu": "h100-80gb", "gpus": draw(st.sampled_from([8, 16, 64]))}, "train": train}
 
 
+SPENT: dict[str, Any] = {
+    "model": {"shape": LLAMA},
+    "hardware": {"gpu": "h100-80gb", "gpus": 8},
+    "train": {
+        "framework": "torchtitan",
+        "micro_batch": 1,
+        "seq_len": 64,
+        "sharding": "fsdp2",
+        "mesh": {"tp": 2, "pp": 4},
+        "pipeline": {"schedule": "interleaved", "virtual": 2},
+    },
+}
+"""The highest instant is behind that at which a layer's gradients are used up."""
+
+
 @given(layouts())
+@example(SPENT)
 @some
 def test_totals_are_the_sums_of_the_rows(layout: dict[str, Any]) -> None:
     """Of each rank, phase by phase; and the quick figures are those of the highest of all ranks, whether or not another one covers them."""

@@ -243,7 +243,13 @@ class StepTimeline(StepRow):
             return instant_of(tally.start)
         if peak.moment == "regather":
             return instant_of(*tally.kept, tally.incoming)
-        return instant_of(*tally.gradients, *(own(tally) if self.returns[peak.segment] else ()), tally.outgoing)
+        made = () if self._is_spent(peak) else tally.gradients
+        return instant_of(*made, *(own(tally) if self.returns[peak.segment] else ()), tally.outgoing)
+
+    def _is_spent(self, peak: Peak) -> bool:
+        """Whether the gradients of the copy that has just gone back are used up already."""
+        body = self.sections[peak.section].loops[peak.loop].body
+        return any(isinstance(op, Spend) and op.segment == peak.segment for op in body[: peak.at + 1])
 
     def images(self) -> Iterator[Line]:
         """Images of the batch, of the main network or of its towers: they live outside the step."""
@@ -279,7 +285,7 @@ class StepTimeline(StepRow):
         for times, op in self._done(peak):
             if isinstance(op, (Run, Spend)) and (isinstance(op, Spend) or op.backward):
                 found[op.segment] = found.get(op.segment, 0) + (times if isinstance(op, Run) else -times)
-        if peak.moment in ("backward", "reduce"):
+        if peak.moment in ("backward", "reduce") and not self._is_spent(peak):
             found[peak.segment] = found.get(peak.segment, 0) - 1
         return {index: (copies, copies * self.made(index)) for index, copies in found.items() if copies > 0 and self.made(index)}
 
