@@ -6,6 +6,7 @@ on layouts in random order.
 
 from __future__ import annotations
 
+import gc
 import random
 import resource
 import time
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from everybyte.basics.errors import BadInput
+from everybyte.cli import OBJECTS_BETWEEN_COLLECTIONS
 from everybyte.job import read_job
 from everybyte.plan.layouts.as_job import Jobs
 from everybyte.plan.layouts.asked import Asked, asked_for
@@ -62,7 +64,8 @@ def quick_of(model: str) -> float:
 
 
 def main() -> None:
-    """Prints one line a figure."""
+    """Prints one line a figure. Garbage is looked for as seldom as in the command."""
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     seconds, found = timed(lambda: search(asked("meta-llama/Meta-Llama-3-70B", 512, 1024), Rent(None), top=50))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // KIB_OF_MIB
     print(f"top 50 of {found.examined:,} candidates: {seconds:.2f} s, {found.ledgers:,} ledgers, {len(found.plans)} plans, {peak} MiB")

@@ -58,8 +58,8 @@ def _row(case: Case, future: Any) -> Row:
         found: Row = future.result()
     except KilledWorker:
         return lost(case, "each worker that took it ended, most likely because memory ran out")
-    except (OSError, asyncio.CancelledError) as gone:
-        raise BadInput(FLAG, f"the scheduler went away: {gone or type(gone).__name__}; the same command goes on with it, or without {FLAG}") from None
+    except (OSError, asyncio.CancelledError):
+        raise BadInput(FLAG, "the scheduler went away; the same command goes on where it was when there is one again") from None
     return found
 
 
