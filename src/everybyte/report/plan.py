@@ -126,14 +126,14 @@ def _explain(console: Console, planned: Planned, number: int, plan: Plan) -> Non
 def _nothing(found: Sequence[Found]) -> str:
     """What it would take where nothing fits."""
     asked = found[0].asked
-    facts, capacity = asked.facts, asked.capacity / GiB
+    capacity = asked.capacity / GiB
     least = min((one.smallest.peak_device_high for one in found if one.smallest is not None), default=None)
     needed = (
         f"the layout that needs least needs up to {least / GiB:,.1f} GiB of the card's {capacity:.1f} GiB" if least is not None else "no layout is small enough"
     )
     text = f"No layout fits: {needed}."
     if asked.job.train is not None and asked.job.train.adapter is None:
-        cards = -(-(facts.dense + facts.routed + facts.table) * ADAM // asked.capacity)
+        cards = -(-asked.shape.parameters * ADAM // asked.capacity)
         text += f" Weights, gradients, a master copy and two moments ({ADAM} bytes a parameter) alone fill {cards:,} such cards."
     return f"{text} More GPUs (--gpus), a card with more memory, an adapter or shorter sequences need less; --risk counts on the predicted figure alone."
 

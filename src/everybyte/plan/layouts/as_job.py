@@ -35,7 +35,7 @@ class Jobs:
         if mesh:
             train["mesh"] = mesh
         if layout.pp > 1:
-            train["pipeline"] = _pipeline(layout, self.asked.facts.layers)
+            train["pipeline"] = _pipeline(layout, self.asked.layers)
         train["recompute"] = _recompute(layout.recompute, self.asked.family_name)
         if layout.offload != "none":
             train["offload"] = {"optimizer": "cpu", **({"params": "cpu"} if layout.offload == "params" else {})}
@@ -53,7 +53,7 @@ def _mesh(layout: Layout, asked: Asked) -> dict[str, Any]:
     mesh: dict[str, Any] = {axis: size for axis in ("tp", "cp", "pp", "ep") if (size := getattr(layout, axis)) > 1}
     if layout.tp > 1:
         mesh["sp"] = True
-        if asked.facts.routed and "etp" in asked.family.axes:
+        if asked.shape.expert_parameters and "etp" in asked.family.axes:
             mesh["etp"] = layout.etp
     return mesh
 

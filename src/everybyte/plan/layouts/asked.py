@@ -13,9 +13,10 @@ from everybyte.estimator import NODE, device_of
 from everybyte.job import CustomGpu, Job
 from everybyte.job.pattern import model_of
 from everybyte.models.source import network_of
-from everybyte.plan.layouts.facts import Facts, facts_of
+from everybyte.models.widths import Widths, widths_of
 from everybyte.plan.layouts.families import Family, family_of
 from everybyte.plan.layouts.layout import AXES, SPOKEN
+from everybyte.plan.time.shape import NetworkShape, shape_of
 
 WHOLE = ("tp", "cp", "pp", "ep", "etp", "dp", "micro_batch", "grad_accum", "virtual")
 """Choices that are whole numbers."""
@@ -36,7 +37,10 @@ class Asked(Record, frozen=True, kw_only=True):
     global_batch: int
     """Sequences of a step, of all ranks together."""
     seq_len: int
-    facts: Facts
+    layers: int
+    """Blocks of the network that pipeline stages divide."""
+    widths: Widths
+    shape: NetworkShape
     family_name: str
     family: Family
     fixed: tuple[tuple[str, str], ...] = ()
@@ -82,6 +86,10 @@ def asked_for(job: Job, gpus: int, fixed: Mapping[str, str] | None = None, globa
     if not train.seq_len:
         raise BadInput("train.seq_len", "is needed: a plan keeps the length of the sequences")
     folder_of(job)
+    network = network_of(model_of(job), "model")
+    shape = shape_of(network)
+    if shape is None:
+        raise BadInput("model", "plans are made for language models")
     per_node = hardware.gpus_per_node or NODE
     if gpus > per_node and gpus % per_node:
         raise BadInput("--gpus", f"{gpus:,} GPUs are not whole nodes of {per_node}; give a multiple of it, or another hardware.gpus_per_node")
@@ -94,7 +102,9 @@ def asked_for(job: Job, gpus: int, fixed: Mapping[str, str] | None = None, globa
         card=None if isinstance(hardware.gpu, CustomGpu) else find_gpu(hardware.gpu),
         global_batch=global_batch or batch_of(job),
         seq_len=train.seq_len,
-        facts=facts_of(network_of(model_of(job), "model")),
+        layers=network.layers,
+        widths=widths_of(network),
+        shape=shape,
         family_name=name,
         family=family,
         fixed=tuple(sorted((fixed or {}).items())),

@@ -8,12 +8,9 @@ import msgspec
 
 from everybyte.basics.errors import BadInput
 from everybyte.job.form import DTypes, Offload, Train
-from everybyte.job.pattern import model_of
-from everybyte.models.source import network_of
 from everybyte.plan.layouts.asked import Asked
 from everybyte.plan.layouts.layout import Layout, Policy
 from everybyte.plan.time.figures import card_of, step_interval
-from everybyte.plan.time.shape import shape_of
 from everybyte.plan.time.training.setting import TrainSetting, train_setting
 from everybyte.plan.time.training.step import LayerTimes, layer_times, training_step
 
@@ -83,12 +80,10 @@ class Clock:
     """The time of the layouts of one question."""
 
     def __init__(self, asked: Asked) -> None:
-        card, shape = card_of(asked.job), shape_of(network_of(model_of(asked.job), "model"))
+        card = card_of(asked.job)
         if card is None:
             raise BadInput("hardware.gpu", "a plan needs the speed of a card of the catalogue (`everybyte gpus`), and of this one no rates are known")
-        if shape is None:
-            raise BadInput("model", "plans are made for language models")
-        self.asked, self.card, self.shape = asked, card, shape
+        self.asked, self.card, self.shape = asked, card, asked.shape
         self._bases: dict[tuple[str, ...], TrainSetting] = {}
         self._layers: dict[tuple[object, ...], LayerTimes] = {}
 

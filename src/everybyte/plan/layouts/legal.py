@@ -58,7 +58,7 @@ def _is_lean(asked: Asked, axes: Axes, state: _State) -> bool:
     """Whether the states of a mesh leave room on the card. Only for Megatron's way of keeping them, which the bound is made for."""
     if asked.family_name != "megatron" or state.offload != "none":
         return True
-    return static_bytes(asked.facts, Layout(gpus=asked.gpus, **axes._asdict(), **state._asdict())) <= asked.capacity
+    return static_bytes(asked.shape, Layout(gpus=asked.gpus, **axes._asdict(), **state._asdict())) <= asked.capacity
 
 
 def _meshes(asked: Asked, illegal: Counter[str]) -> Iterator[Axes]:
@@ -67,7 +67,7 @@ def _meshes(asked: Asked, illegal: Counter[str]) -> Iterator[Axes]:
             illegal[why] += 1
             continue
         for pp in _sizes(asked, "pp", divisors(asked.gpus // tp)):
-            if pp > asked.facts.layers:
+            if pp > asked.layers:
                 illegal["more pipeline stages than layers"] += 1
                 continue
             yield from _with_sequence(asked, tp, pp, illegal)
@@ -85,7 +85,7 @@ def _with_sequence(asked: Asked, tp: int, pp: int, illegal: Counter[str]) -> Ite
 
 
 def _with_experts(asked: Asked, axes: Axes, illegal: Counter[str]) -> Iterator[Axes]:
-    experts = asked.facts.widths.experts
+    experts = asked.widths.experts
     if not experts:
         yield axes
         return
@@ -94,7 +94,7 @@ def _with_experts(asked: Asked, axes: Axes, illegal: Counter[str]) -> Iterator[A
         for etp in _sizes(asked, "etp", sorted({1, axes.tp})):
             if ranks % (ep * etp):
                 illegal["ep × etp does not divide the ranks of a pipeline stage"] += 1
-            elif any(width % etp for width in asked.facts.widths.expert_ffn):
+            elif any(width % etp for width in asked.widths.expert_ffn):
                 illegal["the experts' width is not divisible by etp"] += 1
             else:
                 yield axes._replace(ep=ep, etp=etp)
@@ -110,7 +110,7 @@ def _sizes(asked: Asked, axis: str, sizes: list[int]) -> list[int]:
 
 
 def _tp_fault(asked: Asked, tp: int) -> str | None:
-    widths = asked.facts.widths
+    widths = asked.widths
     if tp > asked.node and not any(key == "tp" for key, _ in asked.fixed):
         return "tp is larger than the GPUs that fast links join"
     if any(heads % tp for heads, _ in widths.heads):
@@ -177,18 +177,18 @@ def _layout(asked: Asked, axes: Axes, work: _Work, state: _State) -> Layout:
 
 
 def _policies(asked: Asked, pp: int, virtual: int) -> list[Policy]:
-    layers = -(-asked.facts.layers // (pp * virtual))
-    return [policy for policy in policies(asked.family, asked.facts, layers) if asked.keeps("recompute", policy.label)]
+    layers = -(-asked.layers // (pp * virtual))
+    return [policy for policy in policies(asked.family, asked.shape, layers) if asked.keeps("recompute", policy.label)]
 
 
 def _virtual(asked: Asked, pp: int, accum: int) -> list[int]:
     """1, and numbers of chunks with which the largest chunk gets smaller."""
     sizes = [1]
     if pp > 1 and accum % pp == 0:
-        largest = -(-asked.facts.layers // pp)
+        largest = -(-asked.layers // pp)
         for virtual in range(2, largest + 1):
-            chunk = -(-asked.facts.layers // (pp * virtual))
-            if chunk < largest and len(sizes) <= FINEST and pp * virtual <= asked.facts.layers:
+            chunk = -(-asked.layers // (pp * virtual))
+            if chunk < largest and len(sizes) <= FINEST and pp * virtual <= asked.layers:
                 sizes.append(virtual)
                 largest = chunk
     return [virtual for virtual in sizes if asked.keeps("virtual", virtual)]

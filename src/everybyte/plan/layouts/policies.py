@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from everybyte.plan.layouts.facts import Facts
 from everybyte.plan.layouts.families import Family
 from everybyte.plan.layouts.layout import NOTHING, Policy
+from everybyte.plan.time.shape import NetworkShape
 
 FULL = Policy("full")
 PARTS = 4
 """Block counts are tried in quarters of a chunk's layers."""
 
 
-def policies(family: Family, facts: Facts, layers: int) -> list[Policy]:
+def policies(family: Family, shape: NetworkShape, layers: int) -> list[Policy]:
     """The policies of a family for chunks of at most `layers` layers, the one that keeps most first."""
     found: list[Policy] = []
     for word in family.recompute:
         if word == "modules":
-            found += _modules(facts)
+            found += _modules(shape)
         elif word == "block":
             found += [Policy("full", layers=count) for count in sorted({layers * part // PARTS for part in range(1, PARTS)} - {0})]
         else:
@@ -24,9 +24,9 @@ def policies(family: Family, facts: Facts, layers: int) -> list[Policy]:
     return found
 
 
-def _modules(facts: Facts) -> list[Policy]:
+def _modules(shape: NetworkShape) -> list[Policy]:
     """Megatron's selective recomputation: cheap parts of a layer (transformer_config.py recompute_modules)."""
-    if facts.routed:
+    if shape.expert_parameters:
         return [Policy("selective", ("layernorm", "moe_act")), Policy("selective", ("moe",))]
     return [Policy("selective", ("core_attn",)), Policy("selective", ("layernorm", "mlp"))]
 

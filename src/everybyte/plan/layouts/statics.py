@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from everybyte.plan.layouts.facts import Facts
 from everybyte.plan.layouts.layout import Layout
+from everybyte.plan.time.shape import NetworkShape
 
 WEIGHT = 2
 """Bytes of a weight: 16 bits."""
@@ -13,13 +13,13 @@ WIDTHS = {"fp32": 4, "bf16": 2, "": 2}
 """Of a gradient or a moment; where nothing is said the smaller one, so that the bound stays one."""
 
 
-def static_bytes(facts: Facts, layout: Layout) -> float:
-    """Bytes of the mean pipeline stage at least: no stage that holds more needs less."""
+def static_bytes(shape: NetworkShape, layout: Layout) -> float:
+    """Bytes of the mean pipeline stage at least, of its matrices alone: no stage that holds more needs less."""
     kept = WEIGHT + WIDTHS[layout.grads]
     states = MASTER + 2 * WIDTHS[layout.moments]
     ranks = layout.dp * layout.cp
-    dense = facts.dense / (layout.tp * layout.pp)
+    dense = shape.dense_parameters / (layout.tp * layout.pp)
     ways = layout.ep * (layout.etp if layout.ep > 1 else layout.tp)
-    experts = facts.routed / (layout.pp * ways)
+    experts = shape.expert_parameters / (layout.pp * ways)
     expert_ranks = max(1.0, ranks * layout.tp / ways)
     return dense * (kept + states / ranks) + experts * (kept + states / expert_ranks)

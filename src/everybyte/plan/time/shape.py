@@ -117,6 +117,11 @@ class NetworkShape(Record, frozen=True):
         return sum(count * layer.expert_count * layer.expert_parameters for layer, count in self.layers)
 
     @property
+    def parameters(self) -> int:
+        """Weights of all matrices, the embedding and the head among them."""
+        return self.dense_parameters + self.expert_parameters + self.vocab * self.hidden * (1 if self.tied else 2)
+
+    @property
     def active_parameters(self) -> int:
         """Weights that a token meets in products, the head among them."""
         routed = sum(count * layer.top_k * layer.expert_parameters for layer, count in self.layers)
