@@ -41,7 +41,7 @@ def test_no_plan_breaks_a_rule(framework: str, model: str, gpus: int, risk: bool
         assert one.dp * one.micro_batch * one.grad_accum == 64
         found = estimate(read_job(job_to_dict(plan.job)))
         assert found.fits
-        assert found.figures["peak.device"] == plan.memory.peak_device
+        assert found.figures.get("peak.device.instant", found.figures["peak.device"]) == plan.memory.peak_device
         assert risk or found.range.get("peak.device", (0, found.figures["peak.device"]))[1] <= plan.memory.capacity
     assert list(result.plans) == sorted(result.plans, key=lambda plan: plan.seconds)
 
@@ -90,7 +90,7 @@ def test_uneven_stages_are_legal() -> None:
     assert job.train is not None
     assert job.train.pipeline is not None
     assert isinstance(job.train.pipeline.layers, tuple)
-    assert sum(job.train.pipeline.layers) == asked.facts.layers
+    assert sum(job.train.pipeline.layers) == asked.layers
 
 
 def test_the_search_rejects_nothing_that_fits() -> None:
