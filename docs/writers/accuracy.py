@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from everybyte.catalog.ranges import known
 from everybyte.measure.accuracy import Comparison, Summary, summarise, summary_of
+from writers.calibrated import HEAD as CALIBRATED
+from writers.calibrated import fitted
 from writers.markdown import HIDE_PAGES, NOTE, table
 from writers.measured import Measured
 from writers.refusals import unanswered
@@ -47,6 +49,12 @@ range, as a share of the predicted value, in the median.
 a run from a source that nobody has looked at is met less well. When 116 runs from new sources were first answered, 76 % had an answer; allocated memory had
 a median error of 0.7 % and a 90th percentile of 13 %, and the range of that time held 65 % of the measured values instead of 90 %. Since then ranges are
 learnt with whole sources left out: see [below](#how-the-ranges-are-learnt)."""
+
+LEVELS = (("A", "A: every setting"), ("B", "B: all but one or a few, which are best guesses"))
+LEVELS_HEAD = """\
+### By what is known of a run
+
+"""
 
 FRESH = """\
 ## Sources that no rule was read off
@@ -95,7 +103,7 @@ def accuracy_page(measured: Measured) -> str:
     training = [row for row in rows if row.group not in measured.serving]
     serving = [row for row in rows if row.group in measured.serving]
     parts = [f"{HIDE_PAGES}\n\n# Accuracy\n\n{NOTE}", head(measured), picture("training", "of training"), picture("serving", "of serving")]
-    parts += ["## By figure", by_figure("Training", training), by_figure("Serving", serving), weak(training, serving)]
+    parts += ["## By figure", by_figure("Training", training), by_figure("Serving", serving), by_completeness(rows), weak(training, serving)]
     parts += [FRESH, *(by_figure(f"{part}, fresh", [row for row in found if row.fresh]) for part, found in (("Training", training), ("Serving", serving)))]
     parts += [
         "## By group",
@@ -103,6 +111,7 @@ def accuracy_page(measured: Measured) -> str:
         by_group("Training", training),
         by_group("Serving", serving),
     ]
+    parts += [CALIBRATED, fitted(measured.calibrated, rows)]
     parts += [NOT_MODELLED, table(("figures", "reason"), unanswered(rows), "rl"), RANGES, left_out(), RANGES_END, ADD]
     return "\n\n".join(parts) + "\n"
 
@@ -118,6 +127,12 @@ def head(measured: Measured) -> str:
 def picture(name: str, of: str) -> str:
     """Picture (f) of a part of the runs."""
     return f"![Predicted against measured figures {of}: a point for each, on the diagonal where they agree](pictures/accuracy-{name}.svg)"
+
+
+def by_completeness(rows: Sequence[Comparison]) -> str:
+    """A table of the runs of which every setting is known, and of those of which one is a best guess."""
+    lines = [(words, *numbers(summary_of(level, "", [row for row in rows if row.completeness == level]))) for level, words in LEVELS]
+    return LEVELS_HEAD + table(("what is known of a run", *TITLES), lines, "lrrrrrr")
 
 
 def by_figure(title: str, rows: Sequence[Comparison]) -> str:

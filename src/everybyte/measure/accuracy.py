@@ -31,6 +31,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the measured value lies in the stated range; None where no range is stated."""
     width: float | None = None
     """Width of the stated range as a share of the predicted value."""
+    completeness: str = ""
+    """`A` if every setting of the run is known, `B` if one is a best guess."""
     fresh: bool = False
     """The source came after the rules, and none was read off it."""
     unanswered: str | None = None
@@ -65,8 +67,10 @@ def select(records: Iterable[Record], wanted: Wanted) -> list[Record]:
 
 
 def compare(record: Record, wanted: Wanted, predict: Callable[[dict[str, Any]], Answer]) -> list[Comparison]:
-    """The wanted figures of one record, predicted and measured. A job that the product refuses is unanswered, with the reason."""
-    measured = [m for m in record["measured"] if wanted.figure(m["figure"]) and m.get("rank") in COMPARABLE_RANKS]
+    """The wanted figures of one record, predicted and measured. A job that the product refuses is unanswered, with the reason. A figure off which a setting
+    of the job was read (`read_off`) is no evidence and left out."""
+    read_off = record.get("read_off", ())
+    measured = [m for m in record["measured"] if wanted.figure(m["figure"]) and m.get("rank") in COMPARABLE_RANKS and m["figure"] not in read_off]
     try:
         answer = predict(record["job"])
     except EverybyteError as error:
@@ -80,6 +84,7 @@ def _unanswered(record: Record, measurement: Mapping[str, Any], reason: str) -> 
         group=record["group"],
         figure=measurement["figure"],
         measured=measurement["value"],
+        completeness=record.get("completeness", ""),
         fresh=record.get("fresh", False),
         unanswered=reason,
     )
@@ -104,6 +109,7 @@ def _compare_figure(record: Record, measurement: Mapping[str, Any], answer: Answ
         error=relative_error(predicted, value, slack),
         inside=None if low is None or high is None else low - slack <= value <= high + slack,
         width=None if low is None or high is None or not predicted else abs((high - low) / predicted),
+        completeness=record.get("completeness", ""),
         fresh=record.get("fresh", False),
     )
 

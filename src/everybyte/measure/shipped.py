@@ -37,6 +37,7 @@ class _Row(msgspec.Struct, frozen=True, array_like=True):
     error: float | None
     inside: bool | None
     width: float | None
+    completeness: str
     fresh: bool
     unanswered: str | None
 
@@ -75,6 +76,7 @@ def _line(row: Comparison) -> str:
         _short(row.error, DIGITS),
         row.inside,
         _short(row.width, WIDTH_DIGITS),
+        row.completeness,
         row.fresh,
         row.unanswered,
     )
