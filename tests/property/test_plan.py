@@ -41,7 +41,7 @@ def test_no_plan_breaks_a_rule(framework: str, model: str, gpus: int, risk: bool
         assert one.dp * one.micro_batch * one.grad_accum == 64
         found = estimate(read_job(job_to_dict(plan.job)))
         assert found.fits
-        assert found.figures.get("peak.device.instant", found.figures["peak.device"]) == plan.memory.peak_device
+        assert max(rank.figures.get("peak.device.instant", rank.figures["peak.device"]) for rank in found.ranks) == plan.memory.peak_device
         assert risk or found.range.get("peak.device", (0, found.figures["peak.device"]))[1] <= plan.memory.capacity
     assert list(result.plans) == sorted(result.plans, key=lambda plan: plan.seconds)
 
@@ -147,3 +147,30 @@ def test_impossible_questions_get_one_message(call: Any, message: str) -> None:
     with pytest.raises(BadInput) as refused:
         call()
     assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "train", "wanted"),
+    [
+        ("h100", {}, {"bf16-master", "fp8"}),
+        ("h100", {"precision": "bf16-master"}, {""}),
+        ("a100-80gb", {}, {""}),
+        ("h100", {"framework": "trl"}, {""}),
+    ],
+)
+def test_precision_is_open_where_job_card_and_framework_leave_it_so(gpu: str, train: dict[str, Any], wanted: set[str]) -> None:
+    """fp8 is compared where the job says nothing and the card is quicker with it; what the job says stays."""
+    asked = asked_for(job_of(gpu=gpu, **train), 8, global_batch=64)
+    assert {layout.precision for layout in space(asked).layouts} == wanted
+
+
+def test_plans_in_fp8_are_jobs_in_fp8() -> None:
+    """The fastest plan of an open job on H100 runs its products in fp8, and its job says so; each precision has plans of its own."""
+    found = planned(job_of(gpu="h100"), (8,), fixed=(("tp", "4"),), top=20, global_batch=64)
+    best = found.plans[0]
+    assert best.layout.precision == "fp8"
+    assert best.job.train is not None
+    assert best.job.train.precision == "fp8"
+    assert any(plan.layout.precision == "bf16-master" for plan in found.plans)
+    fixed = planned(job_of(gpu="h100"), (8,), fixed=(("precision", "bf16-master"), ("tp", "4")), top=3, global_batch=64)
+    assert {plan.layout.precision for plan in fixed.plans} == {"bf16-master"}

@@ -35,7 +35,8 @@ def command(job: str, **options: Any) -> int:
     """The fastest layouts of a training job that fit, or the cheapest.
 
     All layouts that are legal for the model and the cluster are compared: the axes of the mesh, uneven pipeline stages, micro-batch, recomputation, sharding,
-    and the types of gradients and moments. What the job says of precision, optimizer and sequence length stays; so does the number of sequences of a step.
+    the types of gradients and moments, and fp8 where the job leaves the precision open and the card has it. What the job says of precision, optimizer and
+    sequence length stays; so does the number of sequences of a step.
 
     \b
     everybyte plan job.yaml --gpus 64

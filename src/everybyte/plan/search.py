@@ -16,7 +16,7 @@ from everybyte.job import Job
 from everybyte.plan.layouts.as_job import Jobs
 from everybyte.plan.layouts.asked import Asked
 from everybyte.plan.layouts.clock import WORDS, Clock, Timed
-from everybyte.plan.layouts.layout import Group, Layout, Mesh
+from everybyte.plan.layouts.layout import Frame, Group, Layout
 from everybyte.plan.layouts.legal import Space, space
 from everybyte.plan.money import Rent
 from everybyte.plan.quick import Quick, quick
@@ -107,7 +107,7 @@ class Ledgers:
         self.jobs, self.asked, self.risk = Jobs(asked), asked, risk
         self.answers: dict[Layout, tuple[Job, Quick] | BadInput] = {}
         self.full: dict[Layout, Quick | None] = {}
-        self.alive: dict[Mesh, bool] = {}
+        self.alive: dict[Frame, bool] = {}
         self.smallest: Quick | None = None
 
     def answer(self, layout: Layout) -> tuple[Job, Quick] | BadInput:
@@ -258,13 +258,13 @@ def _nothing_legal(asked: Asked, legal: Space) -> str:
     return f"no layout of {asked.gpus:,} GPUs is legal{kept}" + (f": {reasons}" if reasons else "; another value of --fix, or another number of GPUs, has some")
 
 
-def _most_frugal(timed: Iterable[tuple[Timed, Layout]]) -> dict[Mesh, Layout]:
-    """The layout of each mesh that needs least: the smallest micro-batch, everything recomputed, states sharded, narrow and away as far as can be."""
-    found: dict[Mesh, Layout] = {}
+def _most_frugal(timed: Iterable[tuple[Timed, Layout]]) -> dict[Frame, Layout]:
+    """The layout of each mesh and precision that needs least: smallest micro-batch, everything recomputed, states sharded, narrow and away."""
+    found: dict[Frame, Layout] = {}
     for _, layout in timed:
-        known = found.get(layout.mesh)
+        known = found.get(layout.frame)
         if known is None or _frugality(layout) < _frugality(known):
-            found[layout.mesh] = layout
+            found[layout.frame] = layout
     return found
 
 
@@ -286,9 +286,9 @@ def _frugality(layout: Layout) -> tuple[int, ...]:
     )
 
 
-def _rejection(layout: Layout, ledgers: Ledgers, frugal: dict[Mesh, Layout], refused: Counter[str]) -> str | None:
+def _rejection(layout: Layout, ledgers: Ledgers, frugal: dict[Frame, Layout], refused: Counter[str]) -> str | None:
     """Why a layout does not fit, by what is known of its mesh and of its smaller micro-batches, or by its own ledger. Counts what frameworks refuse."""
-    if not _is_alive(layout.mesh, ledgers, frugal):
+    if not _is_alive(layout.frame, ledgers, frugal):
         return DEAD
     if not ledgers.leaner_fit(layout):
         return TOO_BIG
@@ -299,14 +299,14 @@ def _rejection(layout: Layout, ledgers: Ledgers, frugal: dict[Mesh, Layout], ref
     return ledgers.over(answered[1])
 
 
-def _is_alive(mesh: Mesh, ledgers: Ledgers, frugal: dict[Mesh, Layout]) -> bool:
-    if mesh not in ledgers.alive:
-        ledgers.alive[mesh] = ledgers.fits(frugal[mesh])
-    return ledgers.alive[mesh]
+def _is_alive(frame: Frame, ledgers: Ledgers, frugal: dict[Frame, Layout]) -> bool:
+    if frame not in ledgers.alive:
+        ledgers.alive[frame] = ledgers.fits(frugal[frame])
+    return ledgers.alive[frame]
 
 
-def _frugal_plans(asked: Asked, ledgers: Ledgers, frugal: dict[Mesh, Layout], clock: Clock, rent: Rent, best: dict[Group, Plan]) -> Iterator[Plan]:
-    """The layout of each mesh that needs least, where it was asked and fits: the other end of time against memory."""
+def _frugal_plans(asked: Asked, ledgers: Ledgers, frugal: dict[Frame, Layout], clock: Clock, rent: Rent, best: dict[Group, Plan]) -> Iterator[Plan]:
+    """The layout of each mesh and precision that needs least, where it was asked and fits: the other end of time against memory."""
     for layout in frugal.values():
         answered = ledgers.answers.get(layout)
         if isinstance(answered, tuple) and ledgers.over(answered[1]) is None and any(layout.mesh == group[0] for group in best):

@@ -11,7 +11,7 @@ from everybyte.plan.layouts.clock import WORDS, Timed
 from everybyte.plan.layouts.layout import AXES, Layout
 from everybyte.plan.search import Found, Plan
 
-COMPARED = ("tp", "cp", "pp", "ep", "micro_batch", "virtual", "recompute", "sharding", "grads", "moments")
+COMPARED = ("tp", "cp", "pp", "ep", "micro_batch", "virtual", "recompute", "sharding", "precision", "grads", "moments")
 """Choices of which a neighbour is told."""
 FOLLOW = ("dp", "grad_accum", "etp")
 """Choices that follow from others and may differ as well."""

@@ -81,7 +81,7 @@ def _cells(number: int, plan: Plan, *, several: bool) -> dict[str, str]:
 def _states(plan: Plan) -> str:
     layout = plan.layout
     parts = [layout.sharding if layout.sharding not in ("none", "distributed-optimizer") else ""]
-    parts += [f"{layout.grads} grads" if layout.grads else "", f"{layout.moments} moments" if layout.moments else ""]
+    parts += [layout.precision, f"{layout.grads} grads" if layout.grads else "", f"{layout.moments} moments" if layout.moments else ""]
     parts += [f"{layout.offload} on host" if layout.offload != "none" else ""]
     return ", ".join(part for part in parts if part)
 

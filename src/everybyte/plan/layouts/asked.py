@@ -45,6 +45,10 @@ class Asked(Record, frozen=True, kw_only=True):
     family: Family
     fixed: tuple[tuple[str, str], ...] = ()
 
+    def keeps_any(self, name: str) -> bool:
+        """Whether a choice must be a certain one."""
+        return any(key == name for key, _ in self.fixed)
+
     def keeps(self, name: str, value: Any) -> bool:
         """Whether a value is allowed by what must stay."""
         return all(str(value) == wanted for key, wanted in self.fixed if key == name)

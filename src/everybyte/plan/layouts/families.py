@@ -20,6 +20,8 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Over several GPUs; on one GPU nothing is sharded."""
     recompute: tuple[str, ...]
     offload: tuple[str, ...]
+    precision: tuple[str, ...]
+    """Tried where the job states none."""
     grads: tuple[str, ...]
     moments: tuple[str, ...]
     source: str

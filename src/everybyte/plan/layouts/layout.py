@@ -59,8 +59,13 @@ class Layout(Record, frozen=True, kw_only=True):
 
     @property
     def group(self) -> Group:
-        """Mesh, sharding and what waits on the host: of layouts that share them one is shown."""
-        return (self.mesh, self.sharding, self.offload)
+        """Mesh, sharding, what waits on the host and what products run in: of layouts that share them one is shown."""
+        return (self.mesh, self.sharding, self.offload, self.precision)
+
+    @property
+    def frame(self) -> Frame:
+        """Mesh and precision: within them more recomputation, smaller micro-batches and narrower states never need more."""
+        return (self.mesh, self.precision)
 
     @property
     def words(self) -> str:
@@ -72,7 +77,8 @@ class Layout(Record, frozen=True, kw_only=True):
 
 Mesh = tuple[int, ...]
 """(gpus, tp, cp, pp, ep, etp, dp)."""
-Group = tuple[Mesh, str, str]
+Frame = tuple[Mesh, str]
+Group = tuple[Mesh, str, str, str]
 
 AXES = ("tp", "cp", "pp", "ep", "etp", "dp", "micro_batch", "grad_accum", "virtual", "recompute", "sharding", "offload", "precision", "grads", "moments")
 """What a plan chooses, by the names that `--fix` knows."""

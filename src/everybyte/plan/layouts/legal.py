@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 from typing import NamedTuple
 
 from everybyte.plan.layouts.asked import Asked
@@ -15,6 +16,7 @@ LEAST_CHUNK = 2048
 """Tokens of a sequence that each context-parallel rank has at least: below it a ring of attention waits for its messages."""
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
 MOST_CP = 64
+FP8 = "fp8"
 FINEST = 12
 """Numbers of virtual stages tried for one mesh: those that make the largest chunk smaller."""
 
@@ -58,7 +60,9 @@ def _is_lean(asked: Asked, axes: Axes, state: _State) -> bool:
     """Whether the states of a mesh leave room on the card. Only for Megatron's way of keeping them, which the bound is made for."""
     if asked.family_name != "megatron" or state.offload != "none":
         return True
-    return static_bytes(asked.shape, Layout(gpus=asked.gpus, **axes._asdict(), **state._asdict())) <= asked.capacity
+    train = asked.job.train
+    weight = 1 if FP8 in (state.precision, train.precision if train is not None else None) else 2
+    return static_bytes(asked.shape, Layout(gpus=asked.gpus, **axes._asdict(), **state._asdict()), weight) <= asked.capacity
 
 
 def _meshes(asked: Asked, illegal: Counter[str]) -> Iterator[Axes]:
@@ -205,12 +209,22 @@ def _states(asked: Asked, axes: Axes) -> Iterator[_State]:
     for sharding in shardings:
         if sharding == "hsdp" and axes.tp * axes.cp * axes.dp <= asked.node:
             continue
-        for offload in _offloads(asked, sharding):
-            for grad in grads:
-                for moment in moments:
-                    state = _State(sharding, offload, "", grad, moment)
-                    if all(asked.keeps(name, value) for name, value in state._asdict().items() if value):
-                        yield state
+        for offload, precision, grad, moment in product(_offloads(asked, sharding), _precisions(asked), grads, moments):
+            state = _State(sharding, offload, precision, grad, moment)
+            if all(asked.keeps(name, value) for name, value in state._asdict().items() if value):
+                yield state
+
+
+def _precisions(asked: Asked) -> tuple[str, ...]:
+    """What the products run in: as the job says; where it says nothing, what the framework has and the card is quicker with."""
+    train = asked.job.train
+    assert train is not None
+    if train.precision is not None or train.adapter is not None:
+        return ("",)
+    card = asked.card
+    has_fp8 = card is not None and (card.fp8_tflops or 0) > (card.bf16_tflops or card.fp16_tflops or 0)
+    found = tuple(word for word in asked.family.precision if word != FP8 or has_fp8)
+    return found if len(found) > 1 or asked.keeps_any("precision") else ("",)
 
 
 def _alone(asked: Asked) -> tuple[str, ...]:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from everybyte.plan.layouts.layout import Layout
 from everybyte.plan.time.shape import NetworkShape
 
-WEIGHT = 2
-"""Bytes of a weight: 16 bits."""
 MASTER = 4
 """Of its fp32 copy."""
 WIDTHS = {"fp32": 4, "bf16": 2, "": 2}
 """Of a gradient or a moment; where nothing is said the smaller one, so that the bound stays one."""
 
 
-def static_bytes(shape: NetworkShape, layout: Layout) -> float:
-    """Bytes of the mean pipeline stage at least, of its matrices alone: no stage that holds more needs less."""
-    kept = WEIGHT + WIDTHS[layout.grads]
+def static_bytes(shape: NetworkShape, layout: Layout, weight: int = 2) -> float:
+    """Bytes of the mean pipeline stage at least, of its matrices alone: no stage that holds more needs less. `weight`: bytes of one."""
+    kept = weight + WIDTHS[layout.grads]
     states = MASTER + 2 * WIDTHS[layout.moments]
     ranks = layout.dp * layout.cp
     dense = shape.dense_parameters / (layout.tp * layout.pp)
