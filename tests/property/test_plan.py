@@ -110,9 +110,11 @@ def test_the_search_rejects_nothing_that_fits() -> None:
 
 
 def test_quick_agrees_with_the_estimate() -> None:
-    """peak.allocated is the same; peak.device lies within what replays of the allocator add."""
+    """peak.allocated and the time of a step are the same; peak.device lies within what replays of the allocator add."""
     job = job_of("torchtitan")
-    fast, whole = quick(job), estimate(job)
+    fast, whole = quick(job, times=True), estimate(job)
+    assert fast.step_s == whole.figures["step.time_s"]
+    assert quick(job).step_s is None
     assert fast.peak_allocated == whole.figures["peak.allocated"]
     assert fast.rank == whole.worst.label
     assert fast.phase == whole.worst.peak_phase

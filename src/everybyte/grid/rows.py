@@ -62,7 +62,7 @@ def _estimated(job: Job) -> Answer:
 def _quick(job: Job) -> Row:
     from everybyte.plan.quick import quick
 
-    found = quick(job)
+    found = quick(job, times=True)
     return {
         "fits": found.fits,
         "capacity": found.capacity or None,
@@ -73,6 +73,7 @@ def _quick(job: Job) -> Row:
         FIGURE: found.peak_device,
         f"{FIGURE}.high": found.peak_device_high,
         "host.bytes": found.host,
+        **({"step.time_s": found.step_s} if found.step_s is not None else {}),
     }
 
 

@@ -7,9 +7,12 @@ from typing import Any
 from everybyte.basics.record import Record
 from everybyte.catalog.ranges import spread
 from everybyte.engines.registry import kind_of
-from everybyte.estimator import accounted, beside, host_bytes
+from everybyte.estimator import accounted, beside, filled_in, host_bytes
 from everybyte.job import Job, read_job
+from everybyte.layers.network import Network
 from everybyte.plan.start.layout import RESERVED_MORE
+from everybyte.plan.time.figures import speed_of
+from everybyte.rules.accounting.account import Account
 
 
 class Quick(Record, frozen=True):
@@ -28,6 +31,8 @@ class Quick(Record, frozen=True):
     """Bytes of host memory a node."""
     capacity: int
     """Of the device; 0 where the job names none."""
+    step_s: float | None = None
+    """Seconds of a training step, where they were asked for and card and model have a clock."""
 
     @property
     def fits(self) -> bool | None:
@@ -40,10 +45,11 @@ class Quick(Record, frozen=True):
         return self.capacity - self.peak_device_high
 
 
-def quick(job: Job | dict[str, Any] | str) -> Quick:
-    """The deciding figures of a job: a path, a mapping in the form of a job file, or a `Job`. Raises BadInput as `estimate` does."""
+def quick(job: Job | dict[str, Any] | str, *, times: bool = False) -> Quick:
+    """The deciding figures of a job: a path, a mapping in the form of a job file, or a `Job`; with `times` the seconds of a training step too, which
+    take about as long again. Raises BadInput as `estimate` does."""
     job = job if isinstance(job, Job) else read_job(job)
-    _, device, found = accounted(job)
+    network, device, found = accounted(job)
     worst = phase = label = None
     needed = 0
     for rank in found.ranks:
@@ -57,4 +63,11 @@ def quick(job: Job | dict[str, Any] | str) -> Quick:
     assert worst is not None
     width = spread("peak.device", kind_of(job))
     high = needed if width is None else int(width.ends("peak.device", needed)[1])
-    return Quick(worst, needed, high, label or "", str(phase), host_bytes(found, job), device.capacity)
+    seconds = _step(job, network, found) if times and job.train is not None else None
+    return Quick(worst, needed, high, label or "", str(phase), host_bytes(found, job), device.capacity, seconds)
+
+
+def _step(job: Job, network: Network, found: Account) -> float | None:
+    """As the estimate has it, of the job with its defaults filled in."""
+    speed = speed_of(read_job(filled_in(job, found)), network)
+    return None if isinstance(speed, str) else dict(speed.figures).get("step.time_s")
