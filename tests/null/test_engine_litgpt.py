@@ -127,7 +127,6 @@ def test_the_head_is_not_tied() -> None:
 @pytest.mark.parametrize(
     ("settings", "path"),
     [
-        ({"compile": True}, "train.compile"),
         ({"sharding": "fsdp1"}, "train.sharding"),
         ({"mesh": {"dp_shard": 2}}, "train.mesh.dp_shard"),
         ({"quantization": {"format": "nf4"}}, "train.quantization"),

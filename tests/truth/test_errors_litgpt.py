@@ -17,8 +17,8 @@ GROUPS = ("litgpt-lora", "litgpt-qlora", "litgpt-adapter", "litgpt-full", "litgp
 
 @lru_cache(maxsize=1)
 def records() -> list[dict[str, Any]]:
-    """The records on one GPU."""
-    return [r for r in load_records() if r["group"] in GROUPS and r["job"]["hardware"]["gpus"] == 1]
+    """The records on one GPU that run eagerly."""
+    return [r for r in load_records() if r["group"] in GROUPS and r["job"]["hardware"]["gpus"] == 1 and not r["job"]["train"].get("compile")]
 
 
 @lru_cache(maxsize=1)
@@ -43,5 +43,18 @@ def test_errors_of_a_group(group: str) -> None:
 
 
 def test_most_records_are_answered() -> None:
-    """At least 90 %; compiled runs are refused."""
+    """At least 90 %."""
     assert sum(map(len, errors().values())) >= 0.9 * len(records())
+
+
+def test_compiled_runs() -> None:
+    """Thunder's benchmark under torch.compile on eight GPUs: blocks alone differ by less than 1 % from one depth to the next, and the median error is
+    within 4 %."""
+    found = [(r["job"], r["measured"][0]["value"]) for r in load_records() if r["group"] == "thunder-litgpt" and r["job"]["train"]["compile"]]
+    predicted = [estimate(job).figures["peak.allocated"] for job, _ in found]
+    assert median(abs(ours / value - 1) for ours, (_, value) in zip(predicted, found, strict=True)) <= 0.04
+    depths = [
+        (job["model"]["config"]["num_hidden_layers"], ours, value) for (job, value), ours in zip(found, predicted, strict=True) if "layers zero3" in job["name"]
+    ]
+    (_, low, real_low), *_, (_, high, real_high) = sorted(depths)
+    assert abs((high - low) / (real_high - real_low) - 1) <= 0.01

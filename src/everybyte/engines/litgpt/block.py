@@ -22,6 +22,8 @@ class LitNorm(Record, frozen=True):
     unit_offset: bool
     half_product: bool
     """x̂ is cast back before the product with the weight; else the product is made in fp32 and cast."""
+    compiled: bool = False
+    """torch.compile fuses it, and works out anew in backward what no matrix product reads (functorch/partitioners.py)."""
 
     def forward(self, t: Tape, x: Value, leaf: str) -> Value:
         """x (..., h) -> (..., h)."""
@@ -29,6 +31,8 @@ class LitNorm(Record, frozen=True):
             return layer_norm(t, x, leaf)
         with t.scope(leaf):
             weight = t.parameter("weight", (x.dims[-1],))
+            if self.compiled:
+                return self._fused(t, x, weight)
             if self.unit_offset:
                 weight = ops.unary(t, "add", weight, keeps="nothing")
             wide = ops.cast(t, x, FP32)
@@ -38,6 +42,14 @@ class LitNorm(Record, frozen=True):
             if self.half_product:
                 return ops.mul(t, ops.cast(t, normal, x.dtype), weight)
             return ops.cast(t, ops.mul(t, normal, ops.cast(t, weight, FP32)), x.dtype)
+
+    @staticmethod
+    def _fused(t: Tape, x: Value, weight: Value) -> Value:
+        """One kernel: keeps its input and one fp32 number a row."""
+        out = t.new("norm", x.dims, x.dtype, x.grad or weight.grad)
+        rate = t.new("rsqrt", x.dims[:-1], FP32, False)
+        t.step("norm", (x, weight), (out, rate), saved=(x, rate))
+        return out
 
 
 class LitAttention(Record, frozen=True):
@@ -92,6 +104,11 @@ class LitAttention(Record, frozen=True):
 
     def _positions(self, t: Tape, x: Value) -> Value:
         """apply_rope on the first numbers of each head: cos and sin are fp32, so both products and their sum are; the rest is joined to the result."""
+        if self.norm.compiled:
+            turned = t.new("positions", x.dims, x.dtype, x.grad)
+            turned.storage.head_major = True
+            t.step("positions", (x,), (turned,))
+            return turned
         share = Dim(x.dims[-1].letter, x.dims[-1].size * self.sizes.rotary // self.sizes.head_size)
         rest = ops.narrow(t, x, (*x.dims[:-1], Dim("d_p", x.dims[-1].size - share.size)))
         turned = x if not rest.dims[-1].size else ops.narrow(t, x, (*x.dims[:-1], share))
@@ -128,6 +145,7 @@ class LitMLP(Record, frozen=True):
     """LLaMAMLP and GemmaMLP (`gated`): both projections, then the function of one times the other; GptNeoxMLP: one, then the function."""
 
     sizes: Sizes
+    compiled: bool = False
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, h) -> (n, h)."""
@@ -135,10 +153,17 @@ class LitMLP(Record, frozen=True):
         width = Dim("f", s.ffn)
         if s.gated:
             first, second = (linear(t, x, leaf, width, bias=s.mlp_bias, role="mlp") for leaf in ("fc_1", "fc_2"))
-            inner = ops.mul(t, activate(t, first, s.activation), second)
+            inner = self._fused(t, first, second) if self.compiled else ops.mul(t, activate(t, first, s.activation), second)
         else:
             inner = activate(t, linear(t, x, "fc", width, bias=s.mlp_bias, role="mlp"), s.activation)
         return linear(t, inner, "proj", Dim("h", s.hidden), bias=s.mlp_bias, role="mlp")
+
+    @staticmethod
+    def _fused(t: Tape, first: Value, second: Value) -> Value:
+        """The function of one times the other in one kernel: keeps both; the last projection keeps the product."""
+        out = t.new("product", first.dims, first.dtype, first.grad)
+        t.step("product", (first, second), (out,), saved=(first, second))
+        return out
 
 
 class LitBlock(Record, frozen=True):
@@ -161,7 +186,7 @@ class LitBlock(Record, frozen=True):
         if not s.shared_norm:
             normed = self.norm.forward(t, x if s.parallel else stream, "norm_2")
         with t.scope("mlp", normed, stream):
-            branch = LitMLP(s).forward(t, normed)
+            branch = LitMLP(s, self.norm.compiled).forward(t, normed)
         if s.post_norms:
             branch = self.norm.forward(t, branch, "post_mlp_norm")
         return ops.add(t, branch, stream)

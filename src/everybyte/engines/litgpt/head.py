@@ -9,6 +9,7 @@ from everybyte.basics.dtypes import FP32
 from everybyte.basics.record import Record
 from everybyte.engines.litgpt.block import LitNorm
 from everybyte.engines.litgpt.linear import LORA, SCALED, base, copies, product, reduced, reopened
+from everybyte.layers.heads.loss import narrow_cross_entropy
 from everybyte.layers.recording import ops
 from everybyte.layers.recording.size import SHIFTED_TOKENS, TOKENS, Axis, Dim, Size, piece_of, pieces_before_last
 from everybyte.layers.recording.tape import Made, Tape, Value
@@ -26,6 +27,8 @@ class LitOutput(Record, frozen=True):
     softcap: bool
     chunk: int
     """Tokens of every sequence that go through the head at once; 0: all."""
+    converts: bool = True
+    """Fabric turns the result into fp32."""
 
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, h) -> (n, V) in fp32."""
@@ -33,7 +36,7 @@ class LitOutput(Record, frozen=True):
         with t.scope("lm_head", x):
             logits = self._chunked(t, x) if self.chunk else self._whole(t, x)
             t.hold(logits)
-            if logits.dtype == FP32:
+            if logits.dtype == FP32 or not self.converts:
                 return logits
             # lightning/fabric/plugins/precision/half.py convert_output: a new list beside the old one
             wide = t.new("to", logits.dims, FP32, logits.grad)
@@ -125,6 +128,10 @@ class LitLoss(Record, frozen=True):
     def forward(self, t: Tape, x: Value) -> Value:
         """x (n, V) -> the loss."""
         with t.scope("loss"):
+            if not self.chunk and x.dtype != FP32:
+                # the loop's variable keeps the logits
+                t.linger(x)
+                return narrow_cross_entropy(t, x)
             if not self.chunk:
                 return self._entropy(t, x, TOKENS)
             t.linger(x)

@@ -29,6 +29,9 @@ class Script(Record, frozen=True):
     start: int = 0
     """First block that has them."""
     stable_embedding: bool = False
+    compiled: bool = False
+    converts: bool = True
+    """Fabric turns the model's result into fp32."""
     assumed_parallel: bool = False
     """A shape does not say how branches are joined: LitGPT's Config puts them side by side, with rotary positions on a quarter of each head."""
 
@@ -50,7 +53,7 @@ def rendition(network: Network, script: Script) -> Network:
     """LitGPT's form of a network. Raises Unsupported for one that its model files cannot be."""
     layers = [(run, _adjusted(sizes_of(run.layer), script)) for run in network.runs]
     first = layers[0][1]
-    norm = LitNorm(first.norm, first.unit_offset, script.release.has("half_product"))
+    norm = LitNorm(first.norm, first.unit_offset, script.release.has("half_product"), script.compiled)
     head = network.head
     capped = bool(head and head.softcap) and (script.release.has("caps_chunks") or not script.chunk)
     table = Embedding(network.vocab, network.hidden, "transformer.wte", scaled=bool(getattr(network.stem, "scaled", False)))
@@ -61,7 +64,7 @@ def rendition(network: Network, script: Script) -> Network:
         network.vocab,
         tuple(_runs(layers, norm, script)),
         StableEmbedding(table) if script.stable_embedding else table,
-        LitOutput(norm, network.vocab, bool(head and head.bias), capped, script.chunk),
+        LitOutput(norm, network.vocab, bool(head and head.bias), capped, script.chunk, script.converts),
         LitLoss(network.vocab, listed=bool(script.chunk), chunk=script.loss_chunk),
         tail_label="output",
         dtype=network.dtype,

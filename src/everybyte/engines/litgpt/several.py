@@ -52,6 +52,10 @@ class FabricShards(Fsdp1, frozen=True):
         return super().trained(network, replace(setup, trainable=self.stepped), gradient, stepped)
 
 
+SHARDED = ("fsdp1", "fsdp1-grad-op", "fsdp2", "fsdp2-no-reshard")
+"""Fabric's FSDPStrategy by its sharding_strategy, and the scripts' own fully_shard."""
+
+
 def spread_of(job: Job, network: Network, recipe: Recipe, release: Release, choices: ResolvedSettings) -> ParallelPlan:
     """How a recipe lies over the GPUs of a job. Raises BadInput or Unsupported with the key's path."""
     train = job.train
@@ -72,22 +76,22 @@ def spread_of(job: Job, network: Network, recipe: Recipe, release: Release, choi
         raise BadInput("train.quantization", "LitGPT's scripts refuse quantization on several GPUs: leave it out, or say hardware.gpus: 1")
     if sharding in ("none", "ddp"):
         return ParallelPlan(recipe, Replicated(), mesh.gpus, mesh)
-    if sharding not in ("fsdp1", "fsdp2"):
-        raise Unsupported("train.sharding", f"{sharding!r} is not supported for LitGPT; supported: none, ddp, fsdp1 and fsdp2")
+    if sharding not in SHARDED:
+        raise Unsupported("train.sharding", f"{sharding!r} is not supported for LitGPT; supported: none, ddp, {', '.join(SHARDED)}")
     unsharded = recipe.gradients_live == "always"
-    if sharding == "fsdp2":
-        return ParallelPlan(recipe, Fsdp2(degree=mesh.shards, unsharded=unsharded), mesh.gpus, mesh)
+    if sharding.startswith("fsdp2"):
+        return ParallelPlan(recipe, Fsdp2(degree=mesh.shards, unsharded=unsharded, reshards=sharding == "fsdp2"), mesh.gpus, mesh)
     if unsharded:
         choices.assume("a later micro-batch, which finds whole gradients of earlier ones, may be as long as the longest sample")
-    return _flat(replace(recipe, graph_outlives=True), mesh, unsharded)
+    return _flat(replace(recipe, graph_outlives=True), mesh, unsharded, gathers_once=sharding == "fsdp1-grad-op")
 
 
-def _flat(recipe: Recipe, mesh: Mesh, unsharded: bool) -> ParallelPlan:
+def _flat(recipe: Recipe, mesh: Mesh, unsharded: bool, *, gathers_once: bool) -> ParallelPlan:
     """Fabric's no_backward_sync is FSDP's no_sync (lightning/fabric/strategies/fsdp.py _FSDPBackwardSyncControl): whole gradients are accumulated."""
     setup, adapter = recipe.setup, recipe.setup.adapter
     if adapter is not None and adapter.kind != LORA:
         raise Unsupported("train.adapter.kind", f"{adapter.kind!r} on several GPUs is not supported for LitGPT; supported: {LORA} and full training")
-    layout = FabricShards(degree=mesh.shards, unsharded=unsharded, adapters_apart=False, stepped=setup.trainable)
+    layout = FabricShards(degree=mesh.shards, unsharded=unsharded, adapters_apart=False, stepped=setup.trainable, gathers_once=gathers_once)
     if adapter is not None:
         setup = replace(setup, trainable=("*",), frozen=() if "head" in adapter.targets else ROOT)
     return ParallelPlan(replace(recipe, setup=setup, gradients_between=True), layout, mesh.gpus, mesh)

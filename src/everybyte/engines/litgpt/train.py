@@ -53,7 +53,8 @@ def account(job: Job, network: Network, device: Device) -> Account:
     """The account of a script. Raises BadInput or Unsupported with the key's path."""
     assert job.train is not None
     train, choices = job.train, ResolvedSettings()
-    _refuse(job)
+    if train.compile:
+        choices.assume(COMPILED)
     refuse_towers(network, "LitGPT")
     release = release_of(train.version)
     choices.note("train.version", release.title, "given" if train.version else default_of("everybyte, the latest release it knows"))
@@ -70,14 +71,10 @@ def account(job: Job, network: Network, device: Device) -> Account:
     return Account((rank_of(bill, found, job, device),), choices, bill.trained_params)
 
 
-def _refuse(job: Job) -> None:
-    train = job.train
-    assert train is not None
-    if train.compile:
-        raise Unsupported(
-            "train.compile",
-            "what compiled LitGPT models keep depends on the fusions of thunder or torch.compile and is not supported; set train.compile to false",
-        )
+COMPILED = (
+    "train.compile: a compiled block keeps what torch.compile's partitioner keeps: no results of pointwise operations but those that a matrix product or "
+    "attention reads; thunder's own fusions keep up to as much as the eager block"
+)
 
 
 def _recipe(train: Train, network: Network, release: Release, choices: ResolvedSettings) -> Recipe:
@@ -112,7 +109,8 @@ def _recipe(train: Train, network: Network, release: Release, choices: ResolvedS
         dropout=train.dropout,
         input_grads=packed is not None and release.has("stable_embedding"),
     )
-    accumulation = choices.pick("train.grad_accum", train.grad_accum, max(16 // batch.b, 1), default_of(release.title))
+    usual = 1 if is_benchmark(train) else max(16 // batch.b, 1)
+    accumulation = choices.pick("train.grad_accum", train.grad_accum, usual, default_of(release.title))
     if release.has("longest_first"):
         choices.assume("seq_len is that of the longest sample, which the script puts into its first micro-batch; later ones are shorter")
     return Recipe(
@@ -137,6 +135,12 @@ def _check_packed(packed: Packed | None, adapter: Adapter | None, *, mixed: bool
         raise BadInput("train.quantization", "packed weights cannot be trained: give an adapter (train.adapter), or leave the quantization out")
     if mixed:
         raise Unsupported("train.precision", "LitGPT refuses quantization together with mixed precision: say bf16 or fp16")
+
+
+def is_benchmark(train: Train) -> bool:
+    """Thunder's benchmark of LitGPT's models (lightning-thunder thunder/benchmarks/benchmark_litgpt.py): a loop of its own without Fabric, one micro-batch
+    a step, and the loss on the logits as the model makes them."""
+    return "benchmark_litgpt" in (train.version or "")
 
 
 def _pretrains(train: Train) -> bool:
@@ -192,6 +196,8 @@ def _script(job: Job, recipe: Recipe, release: Release, choices: ResolvedSetting
         keys.adapter_prompt_length if prompted else 0,
         keys.adapter_start_layer if prompted else 0,
         recipe.setup.input_grads,
+        bool(train.compile),
+        not is_benchmark(train),
         assumed,
     )
 
