@@ -10,9 +10,16 @@ from everybyte.layers.recording.size import JOINT_TOKENS, MEMORY_TOKENS, SEQUENC
 from everybyte.layers.recording.tape import Made, Tape, Value
 
 
+EMBEDDERS = ("time_embedding.linear_1", "time_embedding.linear_2", "timestep_embedder.linear_1", "timestep_embedder.linear_2")
+"""Linear layers that make temb (diffusers embeddings.py TimestepEmbedding)."""
+
+
 def condition(t: Tape, hidden: int, like: Value) -> Value:
-    """temb (b, h): what the time step and the prompt ask of all blocks."""
-    return t.from_outside("temb", (SEQUENCES, Dim("h", hidden)), like.dtype)
+    """temb (b, h): what the time step and the prompt ask of all blocks. It needs a gradient where its own embedding is trained; if not, products with what
+    comes from it keep nothing of the other factor."""
+    adapter = t.setup.adapter
+    adapted = adapter is not None and any(adapter.covers(place) for place in EMBEDDERS)
+    return t.from_outside("temb", (SEQUENCES, Dim("h", hidden)), like.dtype, grad=bool(t.setup.trainable) or adapted)
 
 
 def modulation(t: Tape, temb: Value, leaf: str, hidden: int, parts: int) -> list[Value]:
