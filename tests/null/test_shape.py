@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from everybyte import estimate
 from everybyte.basics.errors import BadInput
 from everybyte.models.count import active_count, parameter_count
 from everybyte.models.shape import network_of_shape
@@ -153,3 +154,18 @@ def test_what_cannot_be_is_refused_with_its_place(change: dict[str, Any], place:
         network_of_shape({**LLAMA_8B, **change})
     assert caught.value.path == place
     assert words in caught.value.message
+
+
+def test_a_gpt_drops_where_the_job_says_so() -> None:
+    """Eager attention of a plain loop: the probabilities are dropped, which keeps a mask of one byte and a second copy in 16 bits, and both branches end in a
+    mask; without a rate nothing is dropped, and a llama has no place for it."""
+    shape = {**GPT2_XL, "layers": 12, "hidden": 768, "ffn": 3072, "heads": 12}
+    train = {"framework": "pytorch", "precision": "bf16", "micro_batch": 8, "seq_len": 1024, "attention": "eager"}
+
+    def peak(family: str, **more: Any) -> float:
+        return estimate({"model": {"shape": {**shape, "family": family}}, "train": {**train, **more}}).figures["peak.allocated"]
+
+    scores, states = 12 * 8 * 12 * 1024 * 1024, 12 * 8 * 1024 * 768
+    assert peak("gpt", dropout=0.1) - peak("gpt") == pytest.approx(3 * scores + 2 * states, rel=0.02)
+    assert peak("gpt", dropout=0.0) == peak("gpt")
+    assert peak("llama", dropout=0.1) == peak("llama")

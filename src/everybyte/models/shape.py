@@ -19,6 +19,7 @@ from everybyte.layers.experts.routed import Experts, Gate
 from everybyte.layers.experts.router import Router
 from everybyte.layers.heads.loss import Head
 from everybyte.layers.network import Embedding, Network, Run
+from everybyte.layers.recording.setup import WHERE_ASKED
 from everybyte.layers.recurrent.mamba2 import Mamba2
 from everybyte.models.config import Config
 from everybyte.models.encoders import bert
@@ -127,6 +128,11 @@ class _Shape:
             raise BadInput(f"{path}.max_positions", "is missing: it is the number of rows of the table of learned positions")
         self.experts = self._experts()
 
+    @property
+    def drops(self) -> float:
+        """Where GPT-2 drops (embedding, attention, the end of both branches), a gpt does too, at the rate of the job."""
+        return WHERE_ASKED if self.family == "gpt" else 0.0
+
     def network(self) -> Network:
         """The network."""
         if self.family == "bert":
@@ -149,7 +155,7 @@ class _Shape:
             self.hidden,
             self.vocab,
             runs,
-            Embedding(self.vocab, self.hidden, "model.embed_tokens", positions=learned, position_leaf="model.embed_positions"),
+            Embedding(self.vocab, self.hidden, "model.embed_tokens", positions=learned, position_leaf="model.embed_positions", dropout=self.drops),
             FinalNorm(self.norm, "model.norm"),
             Head(self.hidden, self.vocab, self.tied),
             self.tied,
@@ -246,6 +252,8 @@ class _Shape:
             projections=Projections(qkv_bias=self.bias, out_bias=self.bias),
             rotary=Rotary() if self.position == "rope" else None,
             scores=Scores(wide_softmax=self.family != "gpt"),
+            dropout=self.drops,
+            out_dropout=self.drops,
             window=window,
         )
 
@@ -264,8 +272,8 @@ class _Shape:
 
     def _mlp(self, ffn: int) -> GatedMLP | PlainMLP:
         if self.gated:
-            return GatedMLP(self.hidden, ffn, self.activation, bias=self.bias)
-        return PlainMLP(self.hidden, ffn, self.activation, bias=self.bias, names=("up_proj", "down_proj"))
+            return GatedMLP(self.hidden, ffn, self.activation, bias=self.bias, dropout=self.drops)
+        return PlainMLP(self.hidden, ffn, self.activation, bias=self.bias, names=("up_proj", "down_proj"), dropout=self.drops)
 
     def _experts(self) -> tuple[int, int] | None:
         """(experts, used by one token), or None for a dense network."""

@@ -24,6 +24,10 @@ SharedTable = Literal["", "in place", "new"]
 """in place: a second gradient of a table is written over the first; new: autograd makes a new tensor of both."""
 
 
+WHERE_ASKED = -1.0
+"""The rate of a layer that can drop, of a model that states no rate: the job's, or none."""
+
+
 class Kernels(Record, frozen=True):
     """Which implementation runs each step."""
 
@@ -162,6 +166,8 @@ class Setup(Record, frozen=True):
         """The dropout rate that applies to a layer of the model."""
         if not self.grad:
             return 0.0
+        if model_rate == WHERE_ASKED:
+            return self.dropout or 0.0
         return model_rate if self.dropout is None else (self.dropout if model_rate else 0.0)
 
 
