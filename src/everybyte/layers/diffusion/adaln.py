@@ -9,7 +9,6 @@ from everybyte.layers.recording import ops
 from everybyte.layers.recording.size import JOINT_TOKENS, MEMORY_TOKENS, SEQUENCES, TOKENS, Dim
 from everybyte.layers.recording.tape import Made, Tape, Value
 
-
 EMBEDDERS = ("time_embedding.linear_1", "time_embedding.linear_2", "timestep_embedder.linear_1", "timestep_embedder.linear_2")
 """Linear layers that make temb (diffusers embeddings.py TimestepEmbedding)."""
 
