@@ -9,7 +9,7 @@ import msgspec
 from everybyte.basics.errors import BadInput
 from everybyte.estimator import estimate
 from everybyte.job import load
-from everybyte.ledger.answer import SCHEMA, Answer
+from everybyte.ledger.answer import SCHEMA, Answer, RankAnswer
 
 KEPT = frozenset(Answer.__struct_fields__)
 
@@ -20,6 +20,16 @@ def answer_of_file(path: str) -> Answer:
     if "ranks" not in raw.mapping:
         return estimate(raw.job())
     return _answer(raw.mapping, path)
+
+
+def find_rank(answer: Answer, label: str | None, option: str = "--rank") -> RankAnswer:
+    """The kind of rank called `label`; without one the kind that needs most. Raises BadInput with the known labels."""
+    if label is None:
+        return answer.worst
+    for rank in answer.ranks:
+        if rank.label == label:
+            return rank
+    raise BadInput(option, f"no rank type is called {label!r}; there are {', '.join(rank.label for rank in answer.ranks)}")
 
 
 def _answer(content: dict[str, Any], path: str) -> Answer:

@@ -77,7 +77,7 @@ def told_apart(here: tuple[str, str], there: tuple[str, str]) -> tuple[str, str]
         files = (here[0], there[0])
     if here[1] == there[1] and here[0] != there[0]:
         return files[0], files[1]
-    return f"{files[0]} {here[1]}", f"{files[1]} {there[1]}"
+    return f"{files[0]} {here[1]}".rstrip(), f"{files[1]} {there[1]}".rstrip()
 
 
 def _signed(n: int, unit: str) -> str:

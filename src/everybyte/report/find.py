@@ -9,16 +9,9 @@ from everybyte.basics.errors import BadInput, did_you_mean
 from everybyte.basics.origin import Setting
 from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.ledger.entry import Entry
+from everybyte.measure.answers import find_rank
 
-
-def find_rank(answer: Answer, label: str | None, option: str = "--rank") -> RankAnswer:
-    """The kind of rank called `label`; without one the kind that needs most. Raises BadInput with the known labels."""
-    if label is None:
-        return answer.worst
-    for rank in answer.ranks:
-        if rank.label == label:
-            return rank
-    raise BadInput(option, f"no rank type is called {label!r}; there are {', '.join(rank.label for rank in answer.ranks)}")
+__all__ = ["find_entries", "find_rank", "find_setting"]
 
 
 def find_entries(rank: RankAnswer, name: str) -> tuple[Entry, ...]:

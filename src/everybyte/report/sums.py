@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.ledger.by_category import widest
 from everybyte.ledger.entry import CATEGORIES, OUTSIDE_ALLOCATOR, Category, Entry
+from everybyte.ledger.places import place, without_numbers
 from everybyte.report.words import amount, short_size
 
 
@@ -76,21 +76,11 @@ def why_refused(answer: Answer) -> str:
     return reason.partition("refuses to start: ")[2] or reason
 
 
-def place(entry: Entry) -> str:
-    """Where the bytes of an entry are: its id without the leading group."""
-    head, _, rest = entry.id.partition("/")
-    return rest or head
-
-
 def places(entries: Iterable[Entry], *, merge: bool = False) -> list[tuple[str, int]]:
     """(place, bytes), the largest first. The same module in several runs of layers (a hybrid's) is one place: `layers/mlp`; with `merge` in one
     run as well."""
     runs: dict[str, list[Entry]] = {}
     for entry in entries:
-        runs.setdefault(_NUMBERS.sub("", place(entry)), []).append(entry)
+        runs.setdefault(without_numbers(place(entry)), []).append(entry)
     found = [(name if merge or len(members) > 1 else place(members[0]), sum(e.bytes for e in members)) for name, members in runs.items()]
     return sorted(found, key=lambda row: -row[1])
-
-
-_NUMBERS = re.compile(r"\.\d+(?:-\d+)?(?=/|$)")
-"""The numbers of layers in a place: `.0-31` of `layers.0-31/mlp`."""

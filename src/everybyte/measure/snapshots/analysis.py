@@ -101,6 +101,11 @@ def line_of(frames: Frames) -> str:
     return "no stack" if frame is None else f"{frame.get('filename', '?')}:{frame.get('line', 0)} {frame.get('name', '')}".strip()
 
 
+def place_said(frames: Frames) -> str | None:
+    """The place in the words of a ledger, which snapshots that `everybyte trace` writes state in a frame of their own (trace.results.snapshot)."""
+    return next((str(frame.get("name", "")) for frame in frames[3:4] if frame.get("filename") == "place"), None)
+
+
 def _file(frame: dict[str, Any]) -> str:
     return str(frame.get("filename", ""))
 

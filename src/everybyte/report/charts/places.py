@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ from everybyte.ledger.by_category import living
 from everybyte.ledger.entry import OUTSIDE_ALLOCATOR, Category, Entry
 from everybyte.report.charts.spec import RIM, SMALL, WIDTH, Row, Spec, exact, fitted, gib, in_stack_order, picture, rim, tooltip
 from everybyte.report.palette import BACKGROUND, CATEGORY_COLOUR, Theme, ink_on, mixed
-from everybyte.report.sums import place
+from everybyte.ledger.places import place, without_numbers
 from everybyte.report.words import category_label, short_size, spoken
 
 HEIGHT = 460
@@ -23,9 +22,6 @@ LINE = 14
 """Points of height that a label needs."""
 GAP = 7
 """Points between the edge of a box and its label."""
-
-_NUMBERS = re.compile(r"\.\d+(?:-\d+)?(?=/|$)")
-"""The numbers of layers in a place: many runs of layers (a hybrid's) are one part of the network."""
 
 
 class Box(NamedTuple):
@@ -107,12 +103,12 @@ def _grouped(named: Iterable[tuple[str, Entry]]) -> list[tuple[str, list[Entry]]
 
 def _part_of(entry: Entry) -> str:
     """`layers`, `head`, `embed`, or what the row is where it belongs to no part of the network."""
-    return _NUMBERS.sub("", place(entry)).partition("/")[0]
+    return without_numbers(place(entry)).partition("/")[0]
 
 
 def _module_of(entry: Entry, siblings: list[Entry]) -> str:
     """`mlp`; with its group (`mlp, working`) where several groups of rows lie in one part."""
-    rest = _NUMBERS.sub("", place(entry)).partition("/")[2] or _part_of(entry)
+    rest = without_numbers(place(entry)).partition("/")[2] or _part_of(entry)
     group = entry.id.partition("/")[0]
     return rest if len({sibling.id.partition("/")[0] for sibling in siblings}) == 1 else f"{rest}, {group}"
 

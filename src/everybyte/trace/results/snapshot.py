@@ -38,12 +38,15 @@ def snapshot(traced: Traced, settings: AllocatorSettings = DEFAULT) -> bytes:
 
 
 def _frames(timeline: Timeline, birth: BirthRow) -> Frames:
-    """A stack of three: the operation, the module with phase and category, and the program's line."""
+    """A stack of four: the operation, the module with phase and category, the program's line, and the place in the words of a ledger."""
     file, _, line = birth.line.rpartition(":")
+    category = timeline.category_of(birth)
+    place = "batch" if category == "input" else str(timeline.place(birth))
     return [
         {"name": birth.operation, "filename": "operation", "line": 0},
-        {"name": birth.module or "outside modules", "filename": f"{birth.phase}, {timeline.category_of(birth)}", "line": 0},
+        {"name": birth.module or "outside modules", "filename": f"{birth.phase}, {category}", "line": 0},
         {"name": "program", "filename": file or "library", "line": int(line) if line.isdigit() else 0},
+        {"name": place, "filename": "place", "line": 0},
     ]
 
 
