@@ -21,6 +21,7 @@ from writers.job_schema import job_schema
 from writers.measured import measured
 from writers.pictures import drawings, redraw, stale
 from writers.python_api import python_page
+from writers.read_figures import read_figures_page
 from writers.refusals import refusals_page
 from writers.releases import releases_page
 
@@ -79,6 +80,7 @@ def whole_pages() -> dict[Path, str]:
         "gpus.md": gpus_page(),
         "refusals.md": refusals_page(),
         "releases.md": releases_page(),
+        "what-is-read.md": read_figures_page(),
     }
     table = Shipped(ours=measured().comparisons, textbook=measured().textbook)
     return {TABLE: text_of(table), DOCS / "accuracy.md": accuracy_page(measured())} | {REFERENCE / name: text for name, text in reference.items()}

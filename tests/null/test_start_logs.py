@@ -12,6 +12,7 @@ from everybyte.basics.errors import BadInput
 from everybyte.basics.units import GiB, MiB
 from everybyte.cli.app import group
 from everybyte.measure.sizes import number, resolution, size
+from everybyte.measure.start_logs.examples import Example, examples
 from everybyte.measure.start_logs.figure import StartLog
 from everybyte.measure.start_logs.read import read, wordings
 
@@ -158,3 +159,47 @@ def test_the_command() -> None:
     answer = json.loads(result.stdout)
     assert answer["schema"] == 1
     assert {"figure": "kv.tokens", "rank": "any", "value": 194176, "unit": "tokens", "resolution": 1, "line": 4} in answer["measured"]
+
+
+@pytest.mark.parametrize("example", examples(), ids=lambda one: f"{one.engine} {one.line[:24]}")
+def test_the_table_of_what_is_read(example: Example) -> None:
+    """Each printed line of the documentation's table gives a figure or fact, and is known as its tool's."""
+    found = example.found()
+    assert found.engine == example.engine
+    assert found.measured or found.given
+
+
+def test_the_table_has_a_line_for_every_wording() -> None:
+    """No wording is read that the table does not show."""
+    shown = examples()
+    unseen = [
+        row.pattern.pattern
+        for row in wordings()
+        if not any(one.engine == row.engine and any(hint in one.line for hint in row.hints) and row.pattern.search(one.line) for one in shown)
+    ]
+    assert unseen == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "capacity"),
+    [
+        ("GPU[0]\t\t: VRAM Total Memory (B): 1000\nGPU[0]\t\t: VRAM Total Used Memory (B): 300\n", {"0": 300}, 1000),
+        ("device,VRAM Total Memory (B),VRAM Total Used Memory (B)\ncard0,1000,300\n", {"card0": 300}, 1000),
+        ("GPU: 0\n    TOTAL_VRAM: 100 MB\n    USED_VRAM: 3 MB\nGPU: 1\n    USED_VRAM: 4 MB\n", {"0": 3 * MiB, "1": 4 * MiB}, 100 * MiB),
+        ("gpu,total_vram,used_vram,free_vram\n0,100,3,97\n", {"0": 3 * MiB}, 100 * MiB),
+        ("| GPU Memory Used (MiB)  | 2178  |\n", {"0": 2178 * MiB}, None),
+        ("Timestamp, DeviceId, GPU Memory Used (MiB)\n06:14:46.000,    1, 45.5\n", {"1": 45.5 * MiB}, None),
+    ],
+    ids=["rocm-smi", "rocm-smi csv", "amd-smi", "amd-smi csv", "xpu-smi", "xpu-smi dump"],
+)
+def test_tools_of_other_drivers(text: str, found: dict[str, float], capacity: int | None) -> None:
+    """AMD's and Intel's tools: used memory by device; amd-smi's MB are 2^20 bytes."""
+    assert figures(text) == {("device.used", rank): value for rank, value in found.items()}
+    assert of(text).given.get("capacity") == capacity
+
+
+def test_the_trainers_stages_add_up() -> None:
+    """The peak of a Trainer's run is what was there, what each stage added and how far the peak lay above the end."""
+    text = "  before_init_mem_gpu        =       10MB\n  init_mem_gpu_alloc_delta   =      230MB\n"
+    text += "  train_mem_gpu_alloc_delta  =     3075MB\n  train_mem_gpu_peaked_delta =     5083MB\n"
+    assert figures(text) == {("peak.allocated", "any"): 8398 * MiB}

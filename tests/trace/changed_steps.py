@@ -30,7 +30,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "shorter sequences": {"seq_len": 128},
     "autocast": {"precision": "bf16-mixed"},
     "fp32": {"precision": "fp32"},
-    "optimizer": {"optimizer": "sgd-momentum"},
+    "optimizer": {"optimizer": "rmsprop"},
     "recompute": {"recompute": "full"},
     "attention": {"attention": "eager"},
     "kept gradients": {"zero_grad_set_to_none": False},
@@ -82,4 +82,3 @@ def outcome(family: str, name: str, base: Side, file: Path) -> Outcome:
     wanted = {(row.category or "", row.place): row.more > 0 for row in changed.rows if abs(row.more) >= LEAST_SHARE * changed.there}
     named = {row for row, sign in wanted.items() if signs.get(row) == sign}
     return Outcome(set(wanted), named, suspects(job, answer, there))
-

@@ -37,7 +37,16 @@ WORDS: dict[str, tuple[Any, ...]] = {
     "serve.memory_fraction": (0.8, 0.85, 0.9, 0.95),
 }
 """Settings that take words, and what each may be."""
-SIZES = ("train.micro_batch", "train.seq_len", "train.adapter.rank", "serve.context", "serve.sequences", "serve.batched_tokens", "serve.ubatch", "serve.mesh.tp")
+SIZES = (
+    "train.micro_batch",
+    "train.seq_len",
+    "train.adapter.rank",
+    "serve.context",
+    "serve.sequences",
+    "serve.batched_tokens",
+    "serve.ubatch",
+    "serve.mesh.tp",
+)
 """Settings that are sizes: they are tried FACTORS times as large."""
 FACTORS = (0.25, 0.5, 2, 4)
 LEAST_GAIN = 0.25
@@ -61,7 +70,8 @@ class Suspect(Record, frozen=True):
 
 
 def suspects(job: Job, answer: Answer, there: Side, tell: Callable[[int, int], None] | None = None) -> tuple[Suspect, ...]:
-    """The settings that explain the difference best, best first; empty where none explains a quarter of it. `tell` hears how many changes of how many were tried.
+    """The settings that explain the difference best, best first; empty where none explains a quarter of it. `tell` hears how many of
+    how many changes were tried.
 
     Where the other side has a job, its differing keys are tried; else the keys of WORDS and SIZES that the job's kind has.
     """

@@ -27,8 +27,8 @@ def show_comparison(console: Console, found: Comparison, unit: str, names: tuple
     if found.detail == "category":
         console.print(wrap(Text(f"{right} does not say which module a block is of, so categories are compared", style="dim"), console.width))
     rows: list[list[Cell]] = [[Text(one, style="dim") for one in ("", left, right, "difference", "place and reason")]]
-    for row in found.rows[:MOST_ROWS]:
-        rows.append([_name(row), amount(row.here, unit), amount(row.there, unit), signed(row.more, unit), _place_and_reason(row)])
+    shown = found.rows[:MOST_ROWS]
+    rows += [[_name(row), amount(row.here, unit), amount(row.there, unit), signed(row.more, unit), _place_and_reason(row)] for row in shown]
     rest = sum(row.more for row in found.rows[MOST_ROWS:])
     if found.rows[MOST_ROWS:]:
         rows.append(["", "", "", signed(rest, unit), Text(f"{len(found.rows) - MOST_ROWS} more rows", style="dim")])

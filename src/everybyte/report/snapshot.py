@@ -1,13 +1,14 @@
-"""A memory snapshot for people and for programs."""
+"""A memory snapshot, or a profile's timeline, for people and for programs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rich.text import Text
 
 from everybyte.basics.units import GiB, MiB
+from everybyte.measure.profiles.read import Profile
 from everybyte.measure.snapshots.analysis import DeviceAnalysis, Held
 
 SCHEMA = 1
@@ -33,7 +34,7 @@ def _device(one: DeviceAnalysis) -> dict[str, Any]:
         "modules": _rows(one.modules),
         "fragmentation": {name: getattr(fragmentation, name) for name in fragmentation.__struct_fields__},
         "growth": [{"line": row.line, "first": row.first, "last": row.last} for row in one.growth],
-        "replayed": {"reserved": one.native_reserved, "expandable_segments": one.expandable_reserved},
+        "replayed": {"reserved": one.native_reserved, "expandable_segments": one.expandable_reserved, "asked": one.asked_reserved},
         "timeline": list(history.course),
     }
 
@@ -53,6 +54,7 @@ def screen(found: list[DeviceAnalysis]) -> Iterator[Text]:
             yield Text(f"  {sparkline(history.course)}  allocated over {history.events:,} events")
         yield from _table("by category", one.categories)
         yield from _table("by line", one.lines)
+        yield from _table("by module", one.modules)
         yield from _fragmentation(one)
         for row in one.growth[:SHOWN]:
             yield Text(f"  grows: {row.line}: {_size(row.first)} to {_size(row.last)}")
@@ -80,10 +82,30 @@ def _fragmentation(one: DeviceAnalysis) -> Iterator[Text]:
     yield Text(f"  reserved and free: {_size(f.free)} in {f.blocks:,} blocks, the largest {_size(f.largest)}")
     if f.request is not None and f.could_not_serve is not None:
         yield Text(f"  a request of {_size(f.request)} was not served: {_size(f.could_not_serve)} of the free bytes lie in smaller blocks")
-    if one.native_reserved and one.expandable_reserved:
-        saved = one.native_reserved - one.expandable_reserved
-        word = "would have saved" if saved >= 0 else "would have cost"
-        yield Text(f"  expandable_segments {word} {_size(abs(saved))}: {_size(one.expandable_reserved)} reserved instead of {_size(one.native_reserved)}")
+    for name, reserved in (("expandable_segments", one.expandable_reserved), ("the settings of --alloc-conf", one.asked_reserved)):
+        if one.native_reserved and reserved:
+            saved = one.native_reserved - reserved
+            word = "would have saved" if saved >= 0 else "would have cost"
+            yield Text(f"  {name} {word} {_size(abs(saved))}: {_size(reserved)} reserved instead of {_size(one.native_reserved)}")
+
+
+def profile_screen(found: Iterable[Profile]) -> Iterator[Text]:
+    """One screen a device of a profile."""
+    for one in found:
+        yield Text(f"Device {one.device}", style="bold")
+        yield Text(f"  allocated  peak {_size(one.allocated_peak):>11}   now {_size(one.allocated_now):>11}")
+        if one.reserved_peak is not None:
+            yield Text(f"  reserved   peak {_size(one.reserved_peak):>11}")
+        yield Text(f"  {sparkline(one.course)}  allocated over {one.events:,} events")
+        if one.at_peak:
+            names = sorted({*one.at_peak, *one.now}, key=lambda name: -one.at_peak.get(name, 0))
+            yield from _table("by category", tuple(Held(name, one.at_peak.get(name, 0), one.now.get(name, 0)) for name in names))
+        yield Text()
+
+
+def profile_json(found: Iterable[Profile]) -> dict[str, Any]:
+    """All devices of a profile, whole bytes."""
+    return {"schema": SCHEMA, "devices": [{name: getattr(one, name) for name in one.__struct_fields__} for one in found]}
 
 
 def _size(nbytes: int) -> str:

@@ -1,4 +1,4 @@
-"""Reads any file that can be compared: a job, an answer or trace, a memory snapshot, a record of a run, a log."""
+"""Reads any file that can be compared: a job, an answer or trace, a memory snapshot, a profile, a record of a run, a log."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 from everybyte.basics.errors import BadInput
 from everybyte.ledger.answer import Answer
 from everybyte.measure.answers import answer_of_file, find_rank
-from everybyte.measure.comparing.side import Side, side_of_figures, side_of_history, side_of_rank
+from everybyte.measure.comparing.side import Side, side_of_figures, side_of_history, side_of_profile, side_of_rank
+from everybyte.measure.profiles.read import is_profile, read_profile
 from everybyte.measure.recording.outside import read_record
 from everybyte.measure.snapshots.read import GZIP, read_snapshot
 from everybyte.measure.snapshots.timeline import history_of
@@ -29,6 +30,8 @@ def opened(path: str, label: str | None, option: str) -> tuple[Side, Answer | No
         return _snapshot(path, label, option), None
     if path.endswith(".json") and RECORD in head:
         return side_of_figures("record", read_record(path)["figures"]), None
+    if is_profile(head, path):
+        return side_of_profile(max(read_profile(path), key=lambda one: (one.device != "cpu", one.allocated_peak))), None
     if path == "-" or path.endswith(DOCUMENTS) or not head:
         answer = answer_of_file(path)
         return side_of_rank(answer, find_rank(answer, label, option)), answer
@@ -58,4 +61,3 @@ def _snapshot(path: str, label: str | None, option: str) -> Side:
     if label is not None and label not in histories:
         raise BadInput(option, f"{path} says nothing of device {label!r}; it has {', '.join(histories)}")
     return side_of_history(histories[label] if label is not None else max(histories.values(), key=lambda one: one.allocated_peak))
-

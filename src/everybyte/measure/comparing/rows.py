@@ -9,7 +9,9 @@ from everybyte.basics.record import Record
 from everybyte.ledger.entry import Category
 from everybyte.measure.comparing.side import Amount, Detail, Key, Side
 
-Reason = Literal["missing here", "missing there", "lives at other times here", "lives at other times there", "other count", "other size", "not told here", "not told there"]
+Reason = Literal[
+    "missing here", "missing there", "lives at other times here", "lives at other times there", "other count", "other size", "not told here", "not told there"
+]
 """Why a row differs. `here` is the first side, `there` the second."""
 BLOCK = 512
 """The allocator rounds to so many bytes: layers of one size may differ by it."""
@@ -96,8 +98,8 @@ def _reason(key: Key, left: Amount | None, right: Amount | None, here: Side, the
         if fine and key in lacking.elsewhere:
             return f"lives at other times {word}", ", ".join(lacking.elsewhere[key])  # type: ignore[return-value]  # a word of Reason
         return f"missing {word}", ""  # type: ignore[return-value]
-    if fine and left.count != right.count and abs(left.bytes / left.count - right.bytes / right.count) <= BLOCK:
-        return "other count", f"{left.count} and {right.count} layers"
+    if fine and left.pieces != right.pieces and abs(left.bytes / left.pieces - right.bytes / right.pieces) <= BLOCK:
+        return "other count", f"{left.pieces} and {right.pieces} layers"
     return "other size", times(left.bytes, right.bytes)
 
 

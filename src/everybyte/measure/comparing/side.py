@@ -10,6 +10,7 @@ from everybyte.basics.record import Record
 from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.ledger.entry import OUTSIDE_ALLOCATOR, Category, Phase
 from everybyte.ledger.places import layers_of, place, without_numbers
+from everybyte.measure.profiles.read import Profile
 from everybyte.measure.snapshots.analysis import place_said
 from everybyte.measure.snapshots.categories import Sorter
 from everybyte.measure.snapshots.timeline import History, Life
@@ -30,7 +31,7 @@ class Amount(NamedTuple):
     """Bytes of a row, and of how many layers (of a snapshot without places: blocks) they are."""
 
     bytes: int
-    count: int
+    pieces: int
 
 
 class Side(Record, frozen=True, eq=False):
@@ -52,7 +53,9 @@ class Side(Record, frozen=True, eq=False):
     @property
     def total(self) -> int:
         """Bytes at the highest instant: what was allocated, or where only wider figures are known the narrowest of those."""
-        known = next((self.figures[name] for name in ("peak.allocated", "peak.reserved", "process.used", "peak.device", "device.used") if name in self.figures), None)
+        known = next(
+            (self.figures[name] for name in ("peak.allocated", "peak.reserved", "process.used", "peak.device", "device.used") if name in self.figures), None
+        )
         return sum(row.bytes for row in self.rows.values()) if known is None else int(known)
 
     def by_category(self) -> dict[Key, Amount]:
@@ -75,7 +78,7 @@ def side_of_rank(answer: Answer, rank: RankAnswer) -> Side:
             elsewhere[key] = entry.phases
         elif entry.category not in OUTSIDE_ALLOCATOR and entry.bytes:
             old = rows.get(key, Amount(0, 0))
-            rows[key] = Amount(old.bytes + entry.bytes, old.count + layers_of(name))
+            rows[key] = Amount(old.bytes + entry.bytes, old.pieces + layers_of(name))
     job = answer.job if "model" in answer.job else None
     figures = {**answer.figures, **rank.figures} if rank is answer.worst else dict(rank.figures)
     return Side("estimate" if answer.range or "trace" not in answer.job else "trace", "place", rows, elsewhere, figures, job)
@@ -103,6 +106,13 @@ def _rows(lives: Iterable[Life], sorter: Sorter, *, has_places: bool) -> dict[Ke
         sizes[key] += life.size
         pieces[key].add(name if has_places else id(life))
     return {key: Amount(size, len(pieces[key])) for key, size in sizes.items()}
+
+
+def side_of_profile(profile: Profile) -> Side:
+    """A device of a profile: by category where it says so, else what was allocated and reserved."""
+    figures = {"peak.allocated": profile.allocated_peak} | ({} if profile.reserved_peak is None else {"peak.reserved": profile.reserved_peak})
+    rows = {Key(category, ""): Amount(size, 1) for category, size in profile.at_peak.items()}
+    return Side("profile", "category" if rows else "figure", rows, {}, figures)
 
 
 def side_of_figures(kind: Kind, figures: Mapping[str, float]) -> Side:

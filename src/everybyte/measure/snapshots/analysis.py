@@ -73,14 +73,17 @@ class DeviceAnalysis(Record, frozen=True, eq=False):
     """Reserved bytes at their peak had segments been expandable; None where the history is too long, or has no allocation."""
     native_reserved: int | None
     """The same with the settings of the replay unchanged: what the comparison is against."""
+    asked_reserved: int | None = None
+    """The same with the settings that were asked for."""
 
 
-def analysed(device: int, memory: DeviceMemory) -> DeviceAnalysis:
-    """The analysis of a device."""
+def analysed(device: int, memory: DeviceMemory, asked: AllocatorSettings | None = None) -> DeviceAnalysis:
+    """The analysis of a device. `asked` are settings of the allocator with which the history is replayed as well."""
     history = history_of(memory)
     sorter = Sorter(history)
     peak, now = history.at(history.peak_at), [life for life in history.lives if life.end >= history.events]
-    native, expandable = _other_settings(memory)
+    plain = AllocatorSettings()
+    native, expandable, other = _replayed(memory, (plain, replace(plain, expandable_segments=True), asked))
     return DeviceAnalysis(
         device,
         history,
@@ -91,13 +94,16 @@ def analysed(device: int, memory: DeviceMemory) -> DeviceAnalysis:
         _growth(history),
         expandable,
         native,
+        other,
     )
 
 
 def line_of(frames: Frames) -> str:
-    """The innermost line of the user's own code; else the innermost line."""
+    """The innermost line of the user's own code; else the innermost line; of a trace the operation, where its program has no line of its own."""
     own = next((frame for frame in frames if OWN.search(_file(frame)) and not LIBRARY.search(_file(frame))), None)
     frame = own or (frames[0] if frames else None)
+    if frame is not None and frame.get("filename") == "operation":
+        return str(frame.get("name", ""))
     return "no stack" if frame is None else f"{frame.get('filename', '?')}:{frame.get('line', 0)} {frame.get('name', '')}".strip()
 
 
@@ -158,15 +164,12 @@ def _growth(history: History) -> tuple[Growth, ...]:
     return tuple(sorted(grown, key=lambda one: one.first - one.last))[:MOST_LINES]
 
 
-def _other_settings(memory: DeviceMemory) -> tuple[int | None, int | None]:
-    """Peak of reserved bytes of the same history, with fixed and with expandable segments."""
+def _replayed(memory: DeviceMemory, asked: tuple[AllocatorSettings | None, ...]) -> list[int | None]:
+    """Peaks of reserved bytes of the same history with each of these settings; None for settings that are None."""
     if not memory.history or len(memory.history) > MOST_REPLAYED:
-        return None, None
+        return [None] * len(asked)
     events = events_of(memory.history)
-    if not events:
-        return None, None
-    plain = AllocatorSettings()
-    return tuple(replay(events, settings).peak_reserved for settings in (plain, replace(plain, expandable_segments=True)))  # type: ignore[return-value]  # two
+    return [replay(events, settings).peak_reserved if events and settings is not None else None for settings in asked]
 
 
 def categories_of(found: DeviceAnalysis) -> dict[Category, int]:

@@ -85,7 +85,7 @@ class _PlainUnpickler(pickle.Unpickler):
 def read_snapshot(path: str | PathLike[str]) -> dict[int, DeviceMemory]:
     """The memory of each device that a snapshot tells something of. Raises BadInput for what is no snapshot."""
     try:
-        with _opened(path) as (file, nbytes), _bounded(nbytes):
+        with _opened(path) as (file, nbytes), bounded(nbytes):
             content = msgspec.convert(_counted(_PlainUnpickler(file).load(), str(path)), _Content)
     except OSError as error:
         raise BadInput(str(path), f"cannot be read: {error.strerror}") from None
@@ -117,7 +117,7 @@ def _opened(path: str | PathLike[str]) -> Iterator[tuple[IO[bytes] | gzip.GzipFi
 
 
 @contextmanager
-def _bounded(nbytes: int) -> Iterator[None]:
+def bounded(nbytes: int, room_a_byte: int = ROOM_A_BYTE) -> Iterator[None]:
     """Lets the process grow by no more than a file of this size can need; beyond, a MemoryError is raised. Systems without such a limit have none."""
     try:
         import resource
@@ -127,7 +127,7 @@ def _bounded(nbytes: int) -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     with open("/proc/self/statm", encoding="ascii") as file:
         now = int(file.read().split()[0]) * resource.getpagesize()
-    most = now + ROOM + ROOM_A_BYTE * nbytes
+    most = now + ROOM + room_a_byte * nbytes
     resource.setrlimit(resource.RLIMIT_AS, (most if soft in (-1, resource.RLIM_INFINITY) else min(soft, most), hard))
     try:
         yield

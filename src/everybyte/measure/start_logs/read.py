@@ -60,7 +60,7 @@ def wordings() -> tuple[Wording, ...]:
         Wording(
             row["engine"],
             tuple(row["hints"]),
-            re.compile(row["pattern"].replace("<SIZE>", SIZE).replace(" ", r"\s+")),
+            re.compile(row["pattern"].replace("<SIZE>", SIZE).replace(" ?", r"\s*").replace(" ", r"\s+")),
             row.get("unit", ""),
             row.get("decimal", False),
             row.get("peak", False),
@@ -105,7 +105,7 @@ class _Reader:
         if "creating" in text and "KV cache" in text:  # llama.cpp: which of two caches the next lines are of
             self._sliding = "non-SWA" not in text and "SWA" in text
         for figure in self._table.see(line):
-            self._engines["nvidia-smi"] += 1
+            self._engines[self._table.tool] += 1
             self._figures[figure.figure, figure.rank] = figure
         seen: set[int] = set()
         for hint, row in self._hinted:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from everybyte.ledger.answer import Answer, RankAnswer
 from everybyte.ledger.by_category import living
 from everybyte.ledger.entry import OUTSIDE_ALLOCATOR, Category, Entry
+from everybyte.ledger.places import place, without_numbers
 from everybyte.report.charts.spec import RIM, SMALL, WIDTH, Row, Spec, exact, fitted, gib, in_stack_order, picture, rim, tooltip
 from everybyte.report.palette import BACKGROUND, CATEGORY_COLOUR, Theme, ink_on, mixed
-from everybyte.ledger.places import place, without_numbers
 from everybyte.report.words import category_label, short_size, spoken
 
 HEIGHT = 460
