@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from everybyte.basics.errors import BadInput
 from everybyte.cli.ending import FITS
 from everybyte.cli.options import as_json, unit
 
@@ -44,6 +45,9 @@ def command(a: str, b: str, rank: str | None, against: str | None, unit: str, as
 
     (here, answer), (there, other) = opened(a, rank, "--rank"), opened(b, against, "--against")
     found = compared(here, there)
+    if found.detail == "figure" and not found.figures:
+        known = ", ".join(there.figures) or "none"
+        raise BadInput(b, f"has no figure in common with {a}: it states {known}")
     guilty = named(answer, there) if not rank else ()
     labels = (_label(answer, rank), _label(other, against))
     if as_json:

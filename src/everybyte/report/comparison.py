@@ -22,8 +22,7 @@ def show_comparison(console: Console, found: Comparison, unit: str, names: tuple
     """Prints the comparison. `names` call the two sides."""
     left, right = names
     more = found.here - found.there
-    word = "as much as" if not more else f"{short_size(abs(more), unit)} {'more' if more > 0 else 'less'} than"
-    console.print(wrap(Text(f"{left} holds {word} {right}", style="bold"), console.width))
+    console.print(wrap(Text(_verdict(found, names, unit), style="bold"), console.width))
     if found.detail == "category":
         console.print(wrap(Text(f"{right} does not say which module a block is of, so categories are compared", style="dim"), console.width))
     rows: list[list[Cell]] = [[Text(one, style="dim") for one in ("", left, right, "difference", "place and reason")]]
@@ -32,13 +31,23 @@ def show_comparison(console: Console, found: Comparison, unit: str, names: tuple
     rest = sum(row.more for row in found.rows[MOST_ROWS:])
     if found.rows[MOST_ROWS:]:
         rows.append(["", "", "", signed(rest, unit), Text(f"{len(found.rows) - MOST_ROWS} more rows", style="dim")])
-    rows.append([Text("at the peak", style="bold"), amount(found.here, unit), amount(found.there, unit), Text(signed(more, unit), style="bold")])
+    if found.detail != "figure":
+        rows.append([Text("at the peak", style="bold"), amount(found.here, unit), amount(found.there, unit), Text(signed(more, unit), style="bold")])
     console.print()
     console.print(columns(rows, "lrrrl", console.width, wraps=True))
     console.print()
-    for line in (unexplained_text(found, right, unit), *suspect_texts(guilty, unit)):
+    for line in (unexplained_text(found, right, unit), *suspect_texts(guilty, unit, certain=is_certain(tuple(guilty)) and found.detail != "figure")):
         if line:
             console.print(wrap(Text(line), console.width))
+
+
+def _verdict(found: Comparison, names: tuple[str, str], unit: str) -> str:
+    left, right = names
+    if found.detail == "figure":
+        return f"{len(found.rows)} of {found.figures} figures that both know differ"
+    more = found.here - found.there
+    word = "as much as" if not more else f"{short_size(abs(more), unit)} {'more' if more > 0 else 'less'} than"
+    return f"{left} holds {word} {right}"
 
 
 def _name(row: Row) -> Text:
@@ -61,11 +70,11 @@ def unexplained_text(found: Comparison, right: str, unit: str) -> str:
     return f"unexplained: {short_size(found.unexplained, unit)} of {right} ({100 * found.share:.1f} %) {where}"
 
 
-def suspect_texts(guilty: Sequence[Suspect], unit: str) -> list[str]:
-    """A line a suspect, the first one as the verdict."""
+def suspect_texts(guilty: Sequence[Suspect], unit: str, *, certain: bool) -> list[str]:
+    """A line a suspect, the first one as the verdict; a few figures alone make none certain."""
     lines = []
     for number, one in enumerate(guilty):
-        first = "most likely differs" if is_certain(tuple(guilty)) else "may differ"
+        first = "most likely differs" if certain else "may differ"
         before = "" if one.before is None else f", not {_value(one.before)}"
         lines.append(
             f"{first if not number else 'or'}: {one.key} {_value(one.value)}{before}: explains {100 * one.explains:.0f} % of the difference, "

@@ -53,6 +53,8 @@ class Comparison(Record, frozen=True, eq=False):
     """The largest difference first."""
     unexplained: int
     """Bytes at the second side's peak that lie in no row with a name."""
+    figures: int = 0
+    """How many figures both know, where figures are compared."""
 
     @property
     def share(self) -> float:
@@ -114,16 +116,13 @@ def times(left: int, right: int) -> str:
 
 
 def _by_figure(here: Side, there: Side) -> Comparison:
-    """Figures that both know; of one that the first does not know nothing is subtracted."""
+    """Figures that both know. What is more at a peak there than the first side has is unexplained: figures alone do not say where it lies."""
+    shared = [name for name in (*COMPARED, *COMPARED_MORE) if name in there.figures and name in here.figures]
     rows = []
-    for name in (*COMPARED, *COMPARED_MORE):
-        if name in there.figures and name in here.figures:
-            left, right = int(here.figures[name]), int(there.figures[name])
-            if left != right:
-                rows.append(Row(None, name, left, right, "other size", times(left, right)))
-    return Comparison("figure", _first(here, there), _first(there, here), _sorted(rows), max(_first(there, here) - _first(here, there), 0))
-
-
-def _first(side: Side, other: Side) -> int:
-    """Bytes of the first figure that both have; else the side's own."""
-    return next((int(side.figures[name]) for name in COMPARED if name in side.figures and name in other.figures), side.total)
+    for name in shared:
+        left, right = int(here.figures[name]), int(there.figures[name])
+        if left != right:
+            rows.append(Row(None, name, left, right, "other size", times(left, right)))
+    peaks = [(int(here.figures[name]), int(there.figures[name])) for name in shared if name.startswith("peak.")]
+    first = peaks[0] if peaks else (here.total, there.total)
+    return Comparison("figure", *first, _sorted(rows), max(first[1] - first[0], 0) if peaks else 0, len(shared))
