@@ -14,7 +14,7 @@ from everybyte.plan.start.points import all_points, shardings_of
 from everybyte.plan.start.start import started
 from everybyte.plan.start.taken import get
 
-OWN_DEFAULTS = ("nanogpt", "textbook", "xtuner", "prime-rl")
+OWN_DEFAULTS = ("nanogpt", "textbook", "unsloth", "xtuner", "prime-rl")
 """Frameworks whose engine already states the defaults of their own scripts."""
 POINTS = [(point, framework) for point in all_points() for framework in point.frameworks]
 

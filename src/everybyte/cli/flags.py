@@ -107,12 +107,10 @@ def _option(flag: Flag) -> Callable[[Command], Command]:
 
 MOST_WORDS = 15
 """Words of a flag that its help lists; of more it names the first."""
-REFUSED: dict[str, tuple[str, ...]] = {"train.framework": ("unsloth",)}
-"""Words of the form that nobody answers yet; help leaves them out."""
 
 
 def _one_of(flag: Flag, kind: Kind) -> str:
-    words = [word for word in kind.words if word not in REFUSED.get(flag.path, ())]
+    words = kind.words
     if not words or kind.is_list:
         return ""
     return f"One of {', '.join(words)}." if len(words) <= MOST_WORDS else f"For example {', '.join(words[: MOST_WORDS // 2])} ..."

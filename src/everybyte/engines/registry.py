@@ -25,6 +25,7 @@ TRAIN: dict[str, str] = {
     "trl": "transformers",
     "axolotl": "transformers",
     "llama-factory": "transformers",
+    "unsloth": "transformers",
     "litgpt": "litgpt",
     "torchtune": "torchtune",
     "torchtitan": "torchtitan",

@@ -33,7 +33,7 @@ def loss(train: Train, choices: ResolvedSettings, *, network: Network) -> str:
         return "cut"
     if kind == "fused-linear" or "foak-liger-flce" in kernels:
         return "fused-linear"
-    if kind is None and "liger" in kernels:
+    if kind is None and ("liger" in kernels or trainer_of(train) == "unsloth"):
         return "fused-linear"
     release = release_in(train.version, "transformers")
     form = "rebound" if release.has("rebound_loss") else ("shifted" if release.has("shifted_loss") else "")
@@ -56,7 +56,7 @@ def kbit_keeps(train: Train) -> str:
     framework = trainer_of(train)
     if framework == "axolotl":
         return "none" if (train.attention or "flash2").startswith(("flash", "flex")) else "all"
-    if framework == "llama-factory":
+    if framework in ("llama-factory", "unsloth"):
         return "none"
     if framework == "trl" or re.search(r"\btrl\b", train.version or ""):
         return prepared_by_trl(train)
@@ -99,6 +99,8 @@ def defaults(train: Train, network: Network) -> Defaults:
     elif framework == "llama-factory":
         base = replace(base, framework="LLaMA-Factory", precision="bf16-mixed", recompute="full", adapter=replace(base.adapter, targets=("*",)), reentrant=True)
         base = replace(base, loads="frozen in 16 bits")  # model/patcher.py compute_dtype; model/adapter.py makes what is trained fp32
+    elif framework == "unsloth":
+        base = unsloth(base)
     if train.framework == SEVERAL:
         base = replace(base, loads="all in 16 bits")  # swift/arguments/base_args/model_args.py: torch_dtype of the checkpoint
     repeats = network.family in REPEATED_KV and release.has("mistral_repeats_kv")
@@ -107,12 +109,21 @@ def defaults(train: Train, network: Network) -> Defaults:
     return replace(base, kernels=kernels, conventions=conventions(train.framework or ""))
 
 
+def unsloth(base: Defaults) -> Defaults:
+    """What Unsloth changes (unsloth models/llama.py FastLlamaModel, unsloth_zoo gradient_checkpointing.py): its loader keeps the 16-bit type of the checkpoint
+    and casts nothing back up for k-bit training, adapters lie on all linear layers, and the inputs of recomputed blocks wait in host memory."""
+    base = replace(base, framework="unsloth", micro_batch=2, seq_len=2048, precision="bf16-mixed", recompute="full", offloads=True, reentrant=True)
+    return replace(base, adapter=replace(base.adapter, targets=("*",)), loads="frozen in 16 bits")
+
+
 def account(job: Job, network: Network, device: Device) -> Account:
     """The account of a Trainer step. Data-parallel ranks are alike."""
     assert job.train is not None
     choices = ResolvedSettings()
     if job.train.framework == SEVERAL:
         choices.assume("where the job is silent, ms-swift is taken to do as transformers does; its own defaults are not worked out")
+    if job.train.framework == "unsloth":
+        choices.assume("unsloth: its LoRA and norm kernels are taken to keep what peft's and transformers' keep, its fused loss to cut logits as Liger does")
     usual = defaults(job.train, network)
     recipe = recipe_of(job.train, network, usual, choices)
     if job.train.extra:

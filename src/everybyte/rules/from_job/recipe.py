@@ -48,6 +48,8 @@ class Defaults(Record, frozen=True):
     attention: str = "sdpa"
     recompute: str = "none"
     reentrant: bool = False
+    offloads: bool = False
+    """Inputs of recomputed blocks wait in host memory where the job is silent."""
     in_flight: int = 1
     """Kept inputs on their way to host memory, where activations are offloaded."""
     input_grads: bool = False
@@ -68,7 +70,7 @@ class Defaults(Record, frozen=True):
     @property
     def recomputing(self) -> Usual:
         """What concerns recomputing."""
-        return Usual(self.framework, self.recompute, self.reentrant, self.in_flight)
+        return Usual(self.framework, self.recompute, self.reentrant, self.in_flight, self.offloads)
 
 
 def recipe_of(train: Train, network: Network, defaults: Defaults, choices: ResolvedSettings) -> Recipe:

@@ -22,6 +22,8 @@ class Usual(NamedTuple):
     reentrant: bool
     in_flight: int
     """Kept inputs on their way to host memory, where activations are offloaded."""
+    offloads: bool = False
+    """Recomputed blocks keep their inputs in host memory."""
 
 
 class Asked(NamedTuple):
@@ -60,7 +62,10 @@ def recompute_of(train: Train, usual: Usual, choices: ResolvedSettings) -> Recom
     """The plan of a job. Raises Unsupported for a policy that the framework does not have here."""
     given = train.recompute or Given()
     word = choices.pick("train.recompute.policy", given.policy, usual.policy, default_of(usual.framework))
-    offloads = bool(given.offload) or bool(train.offload and train.offload.activations not in (None, "none"))
+    asked = bool(train.offload and train.offload.activations not in (None, "none"))
+    offloads = asked or bool(given.offload)
+    if usual.offloads and word == "full" and not asked:
+        offloads = bool(choices.pick("train.recompute.offload", given.offload, usual.offloads, default_of(usual.framework)))
     if word not in POLICIES:
         raise Unsupported("train.recompute.policy", f"{word!r} is not supported by {usual.framework} yet; supported: {' and '.join(POLICIES)}")
     return POLICIES[word](Asked(given, usual, offloads, choices))
