@@ -23,7 +23,9 @@ from everybyte.web.routes.state import STATE
 from everybyte.web.work import error_reply
 
 MOST_READ_BYTES = 48 * 2**20
-"""Of /api/read: 32 MiB of a header, which base64 makes a third longer, and a config beside it."""
+"""Of uploads: 32 MiB of a header, a log or a snapshot, which base64 makes a third longer, and a config beside it."""
+UPLOADS = ("/api/read", "/api/doctor", "/api/snapshot", "/api/figures")
+"""Routes that take files."""
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 MOST_WORKERS = 8
@@ -81,7 +83,7 @@ def create_app(limits: Limits = USUAL, hosts: frozenset[str] = LOOPBACK) -> Appl
         logging_config=None,
         request_max_body_size=None,  # the gate in front counts the bytes
     )
-    gate = Gate(cast("App", routes), hosts, MOST_BYTES, {"/api/read": MOST_READ_BYTES}, limits.uploads)
+    gate = Gate(cast("App", routes), hosts, MOST_BYTES, dict.fromkeys(UPLOADS, MOST_READ_BYTES), limits.uploads)
     return Application(metrics.watch(SecurityHeaders(gate)), pool)
 
 

@@ -12,6 +12,8 @@ from everybyte.ledger.entry import Basis, Category, Phase
 from everybyte.ledger.verdict import Verdict as Word
 from everybyte.measure.accuracy import Comparison, Summary
 from everybyte.plan.fit import Stop
+from everybyte.plan.hardware.survey import Order
+from everybyte.plan.search import Objective
 
 RawJob = dict[str, Any]
 """A job in the contract's form; it is read by the reader of job files, which knows the shorthand and names the place of each fault."""
@@ -104,6 +106,56 @@ class ReadAsked(Asked, frozen=True, kw_only=True):
     files: Annotated[tuple[DroppedFile, ...], msgspec.Meta(min_length=1, max_length=64)]
 
 
+class PlanAsked(Asked, frozen=True, kw_only=True):
+    """For which cluster layouts of a training job are wanted."""
+
+    job: RawJob
+    gpus: Annotated[tuple[Annotated[int, msgspec.Meta(ge=1, le=2**20)], ...], msgspec.Meta(min_length=1, max_length=4)] | None = None
+    """Numbers of GPUs; without it the job's."""
+    objective: Objective = "time"
+    fix: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=100)], ...], msgspec.Meta(max_length=16)] = ()
+    """What must stay, each as KEY=VALUE."""
+    global_batch: Annotated[int, msgspec.Meta(ge=1, le=2**40)] | None = None
+    top: Annotated[int, msgspec.Meta(ge=1, le=50)] = 10
+    risk: bool = False
+    price: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    """USD of one GPU and hour; without it the lowest of the catalogue."""
+
+
+class HardwareAsked(Asked, frozen=True, kw_only=True):
+    """For which job GPUs and instances are wanted."""
+
+    job: RawJob
+    only: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=100)], ...], msgspec.Meta(max_length=16)] = ()
+    """Words of which one must be in name, vendor or segment."""
+    provider: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=100)], ...], msgspec.Meta(max_length=16)] = ()
+    by: Order = "price"
+    most: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 1024
+    run_tokens: Annotated[int, msgspec.Meta(ge=1, le=2**60)] | None = None
+    """Tokens of the whole run."""
+
+
+class ExportAsked(Asked, frozen=True, kw_only=True):
+    """The job to write in the words of a framework or an engine."""
+
+    job: RawJob
+    to: str
+
+
+class LogAsked(Asked, frozen=True, kw_only=True):
+    """A dropped log, whole."""
+
+    file: DroppedFile
+    job: RawJob | None = None
+    """The job that ran."""
+
+
+class SnapshotAsked(Asked, frozen=True, kw_only=True):
+    """A dropped memory snapshot, whole."""
+
+    file: DroppedFile
+
+
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is wrong and where. `needs`: so many first bytes of the file `path` are needed to read its header."""
 
@@ -117,6 +169,65 @@ class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     error: Fault
+
+
+class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Ranked layouts, each with its job, and the Pareto front of time, memory and cost."""
+
+    objective: Objective
+    plans: tuple[dict[str, Any], ...]
+    front: tuple[dict[str, Any], ...]
+    neighbours: tuple[tuple[dict[str, Any], ...], ...]
+    deciding: str | None
+    rejected: tuple[dict[str, Any], ...]
+    prices: tuple[dict[str, Any], ...]
+    notes: tuple[str, ...]
+
+
+class HardwareAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """GPUs that hold a job, with the settings that it takes there and what they cost to rent."""
+
+    fits: bool
+    prices: str
+    rows: tuple[dict[str, Any], ...]
+    too_small: tuple[str, ...]
+    refused: dict[str, tuple[str, ...]]
+    not_supported: dict[str, int]
+    most: int
+    break_even: dict[str, Any] | None
+
+
+class ExportAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Files by name, and each setting that the target has no word for, with the reason."""
+
+    to: str
+    files: dict[str, str]
+    left_out: dict[str, str]
+
+
+class DoctorAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a job ran out of memory, as `everybyte doctor --json` prints it, and the same as lines of text."""
+
+    diagnosis: dict[str, Any]
+    lines: tuple[str, ...]
+
+
+class SnapshotAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the bytes of a memory snapshot are, device by device, as `everybyte snapshot --json` prints it."""
+
+    schema: int
+    devices: tuple[dict[str, Any], ...]
+
+
+class LogFiguresAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures that a log states, and what is predicted for the job under the same names."""
+
+    schema: int
+    engine: str | None
+    version: str | None
+    measured: tuple[dict[str, Any], ...]
+    given: dict[str, Any]
+    predicted: Figures | None
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -388,6 +499,8 @@ class WordsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Other meanings of figures where an engine does not run on torch."""
     categories: dict[Category, CategoryWords]
     bases: dict[Basis, str]
+    exports: tuple[str, ...]
+    """Frameworks and engines in whose words a job can be written."""
 
 
 class MessagesAnswer(msgspec.Struct, frozen=True, kw_only=True):

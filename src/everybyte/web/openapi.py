@@ -53,6 +53,12 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("post", "/api/report", "The offline report, one HTML file.", "text/html", forms.ReportAsked),
     Operation("post", "/api/job", "The job as a file.", forms.TextAnswer, forms.JobAsked),
     Operation("post", "/api/read", "What dropped files say of a model. Nothing is kept.", forms.ReadAnswer, forms.ReadAsked),
+    Operation("post", "/api/plan", "The fastest layouts of a training job that fit a cluster, and the Pareto front.", forms.PlanAnswer, forms.PlanAsked),
+    Operation("post", "/api/hardware", "Which GPUs and instances hold a job, and at what price.", forms.HardwareAnswer, forms.HardwareAsked),
+    Operation("post", "/api/export", "The job in the words of a framework or an engine.", forms.ExportAnswer, forms.ExportAsked),
+    Operation("post", "/api/doctor", "Why a job ran out of memory, from its log. Nothing is kept.", forms.DoctorAnswer, forms.LogAsked),
+    Operation("post", "/api/snapshot", "Where the bytes of a memory snapshot are. Nothing is kept.", forms.SnapshotAnswer, forms.SnapshotAsked),
+    Operation("post", "/api/figures", "The memory figures that a log or an nvidia-smi table states. Nothing is kept.", forms.LogFiguresAnswer, forms.LogAsked),
     Operation("get", "/api/models", "Models of the catalogue.", forms.ModelsAnswer, query=(_WORDS, _LIMIT)),
     Operation("get", "/api/gpus", "Devices of the catalogue.", forms.GpusAnswer, query=(_WORDS,)),
     Operation("get", "/api/formulas", "Published equations.", forms.FormulasAnswer, query=(_WORDS,)),
@@ -126,4 +132,5 @@ def _name_jobs(schemas: dict[str, Any]) -> None:
             continue
         properties = schemas[operation.body.__name__]["properties"]
         for key in {"job", "against"} & set(properties):
-            properties[key] = {"$ref": REF.format(name="Job")}
+            whole = {"$ref": REF.format(name="Job")}
+            properties[key] = {"anyOf": [whole, {"type": "null"}], "default": None} if "default" in properties[key] else whole

@@ -18,6 +18,8 @@ from everybyte.report.palette import Theme
 from everybyte.report.tex import tex, tex_numbers
 from everybyte.web.bodies import mapping, read
 from everybyte.web.forms import PICTURES, ChartsAsked, CompareAsked, ExplainAsked, FitAsked, JobAsked, MeasuredAnswer, MeasuredAsked, ReportAsked, Spec
+from everybyte.web.logs import doctor, figures, snapshot
+from everybyte.web.planning import export, hardware, plan
 from everybyte.web.replies import HTML, Reply
 
 
@@ -155,6 +157,12 @@ TASKS: dict[str, Callable[[bytes], bytes | Reply]] = {
     "truth": truth,
     "measured": measured,
     "read": read_files,
+    "plan": plan,
+    "hardware": hardware,
+    "export": export,
+    "doctor": doctor,
+    "snapshot": snapshot,
+    "figures": figures,
 }
 
 

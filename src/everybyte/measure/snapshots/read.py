@@ -10,9 +10,10 @@ import gzip
 import pickle
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import BufferedIOBase
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
@@ -85,14 +86,21 @@ class _PlainUnpickler(pickle.Unpickler):
 def read_snapshot(path: str | PathLike[str]) -> dict[int, DeviceMemory]:
     """The memory of each device that a snapshot tells something of. Raises BadInput for what is no snapshot."""
     try:
-        with _opened(path) as (file, nbytes), bounded(nbytes):
-            content = msgspec.convert(_counted(_PlainUnpickler(file).load(), str(path)), _Content)
+        with open(path, "rb") as file:
+            return snapshot_of(file, Path(path).stat().st_size, str(path))
     except OSError as error:
         raise BadInput(str(path), f"cannot be read: {error.strerror}") from None
+
+
+def snapshot_of(file: BufferedIOBase, nbytes: int, place: str) -> dict[int, DeviceMemory]:
+    """The same of an open file of `nbytes` bytes, which messages call `place`."""
+    try:
+        with _unpacked(file, nbytes) as (plain, most), _bounded(most):
+            content = msgspec.convert(_counted(_PlainUnpickler(plain).load(), place), _Content)
     except msgspec.ValidationError as error:
-        raise BadInput(str(path), f"is no memory snapshot: {error}") from None
+        raise BadInput(place, f"is no memory snapshot: {error}") from None
     except (pickle.UnpicklingError, EOFError, ValueError, TypeError, LookupError, AttributeError, MemoryError, RecursionError, OverflowError) as error:
-        raise BadInput(str(path), f"is no memory snapshot, or not a whole one: {error}") from None
+        raise BadInput(place, f"is no memory snapshot, or not a whole one: {error}") from None
     devices = {segment.device for segment in content.segments} | {number for number, trace in enumerate(content.device_traces) if trace}
     return {
         device: DeviceMemory(
@@ -105,15 +113,15 @@ def read_snapshot(path: str | PathLike[str]) -> dict[int, DeviceMemory]:
 
 
 @contextmanager
-def _opened(path: str | PathLike[str]) -> Iterator[tuple[IO[bytes] | gzip.GzipFile, int]]:
-    """The file, unpacked where it is compressed, and its size."""
-    nbytes = Path(path).stat().st_size
-    with open(path, "rb") as file:
-        if file.peek(2)[:2] == GZIP:
-            with gzip.GzipFile(fileobj=file) as unpacked:
-                yield unpacked, 20 * nbytes  # memory snapshots shrink to a tenth or less
-        else:
-            yield file, nbytes
+def _unpacked(file: BufferedIOBase, nbytes: int) -> Iterator[tuple[BufferedIOBase, int]]:
+    """The file, unpacked where it is compressed, and how large its content may be."""
+    start = file.read(len(GZIP))
+    file.seek(0)
+    if start == GZIP:
+        with gzip.GzipFile(fileobj=file) as unpacked:
+            yield unpacked, 20 * nbytes  # memory snapshots shrink to a tenth or less
+    else:
+        yield file, nbytes
 
 
 @contextmanager

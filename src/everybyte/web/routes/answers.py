@@ -14,7 +14,7 @@ from everybyte.web.pool import Pool
 from everybyte.web.replies import JSON, Reply
 from everybyte.web.work import error_reply
 
-POSTED = ("estimate", "explain", "fit", "compare", "charts", "measured", "report", "job", "read")
+POSTED = ("estimate", "explain", "fit", "compare", "charts", "measured", "report", "job", "read", "plan", "hardware", "export", "doctor", "snapshot", "figures")
 """Each is the name of a task and of its route, /api/NAME."""
 Pattern = Annotated[str, QueryParameter(max_length=200)]
 LEAST_COMPRESSED = 16 * 1024

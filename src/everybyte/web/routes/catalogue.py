@@ -14,6 +14,7 @@ from everybyte.basics.errors import BadInput
 from everybyte.catalog.gpus import all_gpus, find_gpu
 from everybyte.catalog.models import ModelRow, all_models, find_model, model_config
 from everybyte.catalog.search import matches
+from everybyte.formats.writers import WRITERS
 from everybyte.job.described import settings as all_settings
 from everybyte.report.as_json import formula_object
 from everybyte.report.explain import BASIS_MEANING
@@ -81,7 +82,7 @@ def words() -> Response[bytes]:
         labels = {name: category_label(name) for name in CATEGORY_COLOUR}
     figures = {name: FigureWords(meaning=meaning, unit=SPEEDS.get(name, "count" if name in COUNTS else "bytes")) for name, meaning in FIGURE_MEANING.items()}
     categories = {name: CategoryWords(label=labels[name], light=colours.light, dark=colours.dark) for name, colours in CATEGORY_COLOUR.items()}
-    return _json(WordsAnswer(figures=figures, engines=ENGINE_MEANING, categories=categories, bases=BASIS_MEANING))
+    return _json(WordsAnswer(figures=figures, engines=ENGINE_MEANING, categories=categories, bases=BASIS_MEANING, exports=tuple(WRITERS)))
 
 
 @get("/api/messages", name="messages", sync_to_thread=False)

@@ -47,7 +47,8 @@ function hasHeader(file) {
   return /\.(gguf|safetensors)$/i.test(file.name);
 }
 
-function base64(blob) {
+/** The bytes of a file as base64. */
+export function base64(blob) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => resolve(reader.result.slice(reader.result.indexOf(",") + 1));

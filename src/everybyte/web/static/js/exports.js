@@ -9,8 +9,8 @@ export async function jobText(job, format = "yaml") {
   return (await post("/api/job", { job, format })).text;
 }
 
-/** The menu of things to take away; `answer()` is the answer to the active job. */
-export function exportMenu(store, answer) {
+/** The menu of things to take away; `answer()` is the answer to the active job, `targets` the frameworks and engines in whose words it can be written. */
+export function exportMenu(store, answer, targets) {
   const choices = [
     ["Job file (YAML)", async () => download(fileName(store.job, "yaml"), await jobText(store.job), "application/yaml")],
     ["Answer (JSON)", () => download(fileName(store.job, "json"), `${JSON.stringify(answer(), null, 2)}\n`, "application/json")],
@@ -25,10 +25,20 @@ export function exportMenu(store, answer) {
       toast(error.message);
     }
   };
-  menu.append(h("div", { class: "menu-list" }, choices.map(([title, make]) => h("button", { type: "button", onclick: () => take(make) }, title))));
+  const target = h("select", { "aria-label": "Framework or engine" }, targets.map((name) => h("option", { value: name }, name)));
+  const written = h("div", { class: "export-to" }, target, h("button", { type: "button", onclick: () => take(() => writeFor(store.job, target.value)) }, "Export"));
+  menu.append(h("div", { class: "menu-list" }, choices.map(([title, make]) => h("button", { type: "button", onclick: () => take(make) }, title)), written));
   document.addEventListener("click", (event) => menu.contains(event.target) || (menu.open = false));
   menu.addEventListener("keydown", (event) => event.key === "Escape" && ((menu.open = false), menu.firstChild.focus()));
   return menu;
+}
+
+/** The job's files in the words of a framework or engine; what it has no word for is told. */
+async function writeFor(job, to) {
+  const { files, left_out: leftOut } = await post("/api/export", { job, to });
+  for (const [name, text] of Object.entries(files)) download(name, text, "text/plain");
+  const lost = Object.keys(leftOut);
+  if (lost.length) toast(`Not written, as ${to} has no word for it: ${lost.join(", ")}`);
 }
 
 /** A file name from the name of a job: `llama-3.1-8b-lora.yaml`. */

@@ -15,6 +15,7 @@ import { ledger, rankOf } from "./ledger.js";
 import { Measured } from "./measured.js";
 import { Pictures, loadKatex } from "./pictures.js";
 import { Store } from "./state.js";
+import { Tabs } from "./tabs.js";
 import { themeButton } from "./paint.js";
 import { miniVerdict, refusal, verdict } from "./verdict.js";
 
@@ -109,7 +110,7 @@ function tools() {
   const compareButton = h("button", { type: "button", onclick: () => startCompare(store) }, "Compare");
   store.subscribe((state) => (compareButton.disabled = state.jobs.length === 2));
   compareButton.disabled = store.state.jobs.length === 2;
-  const exporting = exportMenu(store, () => answered[store.state.active]?.answer);
+  const exporting = exportMenu(store, () => answered[store.state.active]?.answer, words.exports);
   fill(document.getElementById("tools"), compareButton, h("button", { type: "button", onclick: () => share(store) }, "Share"), exporting, languageButtons(), themeButton(() => answering.run(follow)));
 }
 
@@ -134,15 +135,17 @@ function goToAnswer(event) {
 }
 
 async function start() {
-  fill(root, place.head, place.verdict, place.advice, place.warnings, pictures.element, place.ledger, place.figures, measured.element, place.grounds);
+  const memory = h("div", {}, place.head, place.verdict, place.advice, place.warnings, pictures.element, place.ledger, place.figures, measured.element, place.grounds);
   let settings;
   try {
     speakTheFrame();
     [{ settings }, words] = await Promise.all([ask("/api/settings"), ask("/api/words")]);
   } catch (error) {
-    fill(place.verdict, refusal(error, start));
+    fill(root, refusal(error, start));
     return;
   }
+  const tabs = new Tabs(store, memory);
+  fill(root, tabs.list, Object.values(tabs.panels));
   form = new Form(store, settings, document.getElementById("ask"));
   tools();
   form.show(store.job, null);
@@ -150,6 +153,7 @@ async function start() {
     isSettled = change.settled;
     form.show(store.job, answered[store.state.active]?.answer);
     answering.run(follow);
+    tabs.show();
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => answering.run(follow));
   answering.run(follow);

@@ -3,7 +3,7 @@
 
 import { fromBase64, toBase64 } from "./base64.js";
 
-/** State: `jobs` (one, or two that are compared), `active` (which of them the form edits), `rank` (label of the kind of rank shown), `knob` (key drawn). */
+/** State: `jobs` (one, or two that are compared), `active` (which of them the form edits), `rank` (label of the kind of rank shown), `knob` (key drawn), `tab`. */
 export class Store {
   #listeners = [];
   #settled;
@@ -45,6 +45,11 @@ export class Store {
   change(job, options) {
     const jobs = this.state.jobs.map((old, index) => (index === this.state.active ? job : old));
     this.update({ jobs }, options);
+  }
+
+  /** Puts another job in the place of the active one and shows its answer, whatever tab was open. */
+  open(job) {
+    this.update({ jobs: this.state.jobs.map((old, index) => (index === this.state.active ? job : old)), tab: undefined });
   }
 
   #arrive() {
