@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import pickle
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedIOBase
@@ -95,11 +96,23 @@ def read_snapshot(path: str | PathLike[str]) -> dict[int, DeviceMemory]:
 def snapshot_of(file: BufferedIOBase, nbytes: int, place: str) -> dict[int, DeviceMemory]:
     """The same of an open file of `nbytes` bytes, which messages call `place`."""
     try:
-        with _unpacked(file, nbytes) as (plain, most), _bounded(most):
+        with _unpacked(file, nbytes) as (plain, most), bounded(most):
             content = msgspec.convert(_counted(_PlainUnpickler(plain).load(), place), _Content)
     except msgspec.ValidationError as error:
         raise BadInput(place, f"is no memory snapshot: {error}") from None
-    except (pickle.UnpicklingError, EOFError, ValueError, TypeError, LookupError, AttributeError, MemoryError, RecursionError, OverflowError) as error:
+    except (
+        gzip.BadGzipFile,
+        zlib.error,
+        pickle.UnpicklingError,
+        EOFError,
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        MemoryError,
+        RecursionError,
+        OverflowError,
+    ) as error:
         raise BadInput(place, f"is no memory snapshot, or not a whole one: {error}") from None
     devices = {segment.device for segment in content.segments} | {number for number, trace in enumerate(content.device_traces) if trace}
     return {
