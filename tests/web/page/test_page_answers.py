@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -46,12 +47,18 @@ def _whole_ledger(visitor: Visitor) -> list[list[str]]:
 def _figure(answer: dict[str, Any], name: str) -> list[str]:
     value, ends = answer["figures"][name], answer["range"].get(name)
     if name in SPEEDS:
-        return [name, speed_text(name, value), f"{speed_text(name, ends[0])} – {speed_text(name, ends[1])}" if ends else ""]
+        return [name, speed_text(name, value), _between(ends, lambda end: speed_text(name, end))]
     if name in COUNTS:
-        return [name, _number(value), f"{_number(ends[0])} – {_number(ends[1])}" if ends else ""]
+        return [name, _number(value), _between(ends, _number)]
     if value < SMALL_BYTES:
         return [name, f"{value:,} B", ""]
-    return [name, f"{shown.gib(value)} GiB", f"{shown.gib(ends[0])} – {shown.gib(ends[1])}" if ends else ""]
+    return [name, f"{shown.gib(value)} GiB", _between(ends, shown.gib)]
+
+
+def _between(ends: list[float] | None, write: Callable[[float], str]) -> str:
+    if not ends:
+        return ""
+    return "exact" if ends[0] == ends[1] else f"{write(ends[0])} – {write(ends[1])}"
 
 
 def _number(n: float) -> str:

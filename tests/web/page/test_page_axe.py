@@ -46,7 +46,7 @@ def _opened(visitor: Visitor) -> None:
     for title in ("All settings", "Job file", "Settings and their origin"):
         visitor.page.get_by_text(title, exact=True).click()
     visitor.field("Model").fill("llama")
-    visitor.page.get_by_role("option").first.wait_for()
+    visitor.page.locator("[role=option]").first.wait_for()
 
 
 def _refused(visitor: Visitor) -> None:

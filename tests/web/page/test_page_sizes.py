@@ -81,7 +81,7 @@ def test_everything_open_on_a_phone(phone: Visitor) -> None:
     phone.page.get_by_role("button", name="Job file (YAML)").wait_for()
     _fits_all_widths(phone.page)
     phone.field("Model").fill("deepseek")
-    phone.page.get_by_role("option").first.wait_for()
+    phone.page.locator("[role=option]").first.wait_for()
     _fits_all_widths(phone.page)
 
 

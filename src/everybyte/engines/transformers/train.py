@@ -110,8 +110,9 @@ def defaults(train: Train, network: Network) -> Defaults:
 
 
 def unsloth(base: Defaults) -> Defaults:
-    """What Unsloth changes (unsloth models/llama.py FastLlamaModel, unsloth_zoo gradient_checkpointing.py): its loader keeps the 16-bit type of the checkpoint
-    and casts nothing back up for k-bit training, adapters lie on all linear layers, and the inputs of recomputed blocks wait in host memory."""
+    """What Unsloth changes, as its example notebooks run it (two sequences of 2,048 tokens, adapters on all linear layers, use_gradient_checkpointing
+    "unsloth"): the base keeps the 16-bit type of the checkpoint, nothing is cast back up for k-bit training, and the inputs of recomputed blocks wait in
+    host memory."""
     base = replace(base, framework="unsloth", micro_batch=2, seq_len=2048, precision="bf16-mixed", recompute="full", offloads=True, reentrant=True)
     return replace(base, adapter=replace(base.adapter, targets=("*",)), loads="frozen in 16 bits")
 

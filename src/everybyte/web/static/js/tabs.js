@@ -10,7 +10,9 @@ const TITLES = { memory: "Memory", plan: "Plan", hardware: "Hardware", doctor: "
 const NAMES = Object.keys(TITLES);
 const FIRST = NAMES[0];
 const SNAPSHOT = /\.(pickle|pkl|pickle\.gz|pkl\.gz)$/i;
-const LOG = /\.(log|txt|out|err|csv)$/i;
+const LOG = /\.(log|out|err|csv)$/i;
+/** May be a log, a command or a list of settings: the tab that is open decides. */
+const TEXT = /\.txt$/i;
 
 export class Tabs {
   #store;
@@ -91,6 +93,7 @@ export class Tabs {
 
   #for(file) {
     if (SNAPSHOT.test(file)) return "snapshot";
+    if (TEXT.test(file)) return ["doctor", "figures"].includes(this.#chosen) ? this.#chosen : null;
     if (!LOG.test(file)) return null;
     return this.#chosen === "figures" || /\.csv$/i.test(file) ? "figures" : "doctor";
   }
