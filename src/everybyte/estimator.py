@@ -41,15 +41,17 @@ NO_DEVICE = Device("", 0, "8.0")
 
 
 @collector_paused()
-def estimate(job: Job | dict[str, Any] | str) -> Answer:
+def estimate(job: Job | dict[str, Any] | str, *, tells_idle_keys: bool = False) -> Answer:
     """The answer to a job: figures, ranges, ledgers and the settings behind them.
 
-    `job` is a Job, a mapping in the contract's form, or the path of a file. Raises BadInput with the key's path, Unsupported for what is
-    not modelled.
+    `job` is a Job, a mapping in the contract's form, or the path of a file. With `tells_idle_keys` each given key is left out once, and those that change
+    nothing are named: as much work as several answers, so that a search leaves it be. Raises BadInput with the key's path, Unsupported for what is not
+    modelled.
     """
     job = job if isinstance(job, Job) else read_job(job)
     network, device, found = accounted(job)
-    tell_idle_keys(job, found, lambda other: accounted(other)[2])
+    if tells_idle_keys:
+        tell_idle_keys(job, found, lambda other: accounted(other)[2])
     allocator = allocator_settings(job, device, expandable=found.expandable)
     replays = [_reserved(rank.bill, max(device.capacity - beside(rank, device), 0), device.capacity, allocator) for rank in found.ranks]
     ranks = tuple(_rank_answer(rank, device, reserved) for rank, reserved in zip(found.ranks, replays, strict=True))
