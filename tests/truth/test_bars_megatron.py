@@ -26,7 +26,7 @@ class Bar(NamedTuple):
 
 STATIC, PEAK = "static.allocated", "peak.allocated"
 BARS = (
-    *(Bar(f"megatron-{kind}", STATIC, 0.006, 0.02) for kind in ("gpt-small", "7b", "15b", "mixtral")),
+    *(Bar(f"megatron-{kind}", STATIC, 0.006, 0.02) for kind in ("gpt-small", "7b", "15b")),
     Bar("megatron-moe-small", STATIC, 0.005, 0.012),
     *(Bar(f"megatron-{kind}", PEAK, 0.005, 0.02) for kind in ("gpt-small", "7b", "15b")),
     Bar("megatron-moe-small", PEAK, 0.014, 0.042),
